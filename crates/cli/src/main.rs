@@ -1,0 +1,3 @@
+//! The `lancet` command.
+
+fn main() {}

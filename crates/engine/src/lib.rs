@@ -1,0 +1,1 @@
+//! Probes by processes: register, unregister, read.

@@ -1,0 +1,1 @@
+//! How the bytes at a probe site can be replaced.

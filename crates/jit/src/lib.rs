@@ -1,0 +1,1 @@
+//! Actions to machine code.

@@ -1,0 +1,1 @@
+//! Stops, reads and writes other processes.

@@ -1,0 +1,1 @@
+//! ELF files, functions, patterns and probe sites.
