@@ -1,0 +1,46 @@
+//! The system calls, one file each where there is more to say than its name.
+
+mod map_page;
+mod procmap_query;
+
+use std::{ffi::OsStr, fs, io, os::unix::ffi::OsStrExt, os::unix::fs::MetadataExt};
+
+use rustix::fs::{Dir, Mode, OFlags};
+
+use crate::FileId;
+pub(crate) use map_page::map_page;
+pub(crate) use procmap_query::{Want, query};
+
+pub(crate) fn read(path: &str) -> io::Result<Vec<u8>> {
+    fs::read(path)
+}
+
+pub(crate) fn inode(path: &str) -> io::Result<u64> {
+    Ok(fs::metadata(path)?.ino())
+}
+
+pub(crate) fn file_id(path: &str) -> io::Result<FileId> {
+    let metadata = fs::metadata(path)?;
+    Ok(FileId {
+        dev: metadata.dev(),
+        inode: metadata.ino(),
+    })
+}
+
+/// The entries of a folder whose names are numbers, with the inode of each as the listing has it.
+pub(crate) fn numbers(path: &str) -> io::Result<Vec<(i32, u64)>> {
+    let folder = rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let mut found = Vec::new();
+    for entry in Dir::new(folder)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if let Some(number) = name.to_str().and_then(|name| name.parse().ok()) {
+            found.push((number, entry.ino()));
+        }
+    }
+    Ok(found)
+}
