@@ -1,0 +1,238 @@
+//! The rounds behind the table.
+
+use std::io::Write;
+use std::thread;
+
+use serde_json::json;
+
+use super::{Options, Row};
+use crate::stats::Summary;
+use crate::trigger::targets;
+use crate::{Engine, ThreadSample, Trigger};
+
+/// One engine with the trigger that it is attached to.
+struct Lane<'a> {
+    engine: &'a mut dyn Engine,
+    trigger: Trigger,
+}
+
+/// What one lane showed in one round.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    rate: f64,
+    call_ns: f64,
+    calls: u64,
+    hits: u64,
+}
+
+/// One series of rounds: the same calls in every lane.
+struct Series<'a> {
+    test: &'a str,
+    function: &'a str,
+    threads: usize,
+    off: bool,
+}
+
+pub(super) fn run(
+    engines: &mut [Box<dyn Engine>],
+    options: &Options,
+    out: &mut dyn Write,
+) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let functions: Vec<&str> = options.functions.iter().map(String::as_str).collect();
+    let mut lanes = attach(&mut *engines, &functions, options, out)?;
+    for function in &functions {
+        let test = short_name(function);
+        for &threads in &options.threads {
+            let series = Series {
+                test: &test,
+                function,
+                threads,
+                off: false,
+            };
+            rows.extend(rounds(&mut lanes, &series, options, out)?);
+        }
+    }
+    switch_off(&mut lanes)?;
+    if lanes.iter().any(|lane| lane.engine.counts()) {
+        for function in &functions {
+            let series = Series {
+                test: &short_name(function),
+                function,
+                threads: 1,
+                off: true,
+            };
+            rows.extend(rounds(&mut lanes, &series, options, out)?);
+        }
+    }
+    detach(lanes)?;
+
+    if options.many {
+        let names = targets::many_names();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let able = engines.iter_mut().filter(|engine| engine.attaches_many());
+        let mut lanes = attach(able, &names, options, out)?;
+        let test = format!("{} functions in turn", targets::MANY_COUNT);
+        let series = Series {
+            test: &test,
+            function: targets::MANY,
+            threads: 1,
+            off: false,
+        };
+        rows.extend(rounds(&mut lanes, &series, options, out)?);
+        detach(lanes)?;
+    }
+    Ok(rows)
+}
+
+/// Gives each engine a trigger and attaches it; reports and leaves out those that can't.
+fn attach<'a>(
+    engines: impl IntoIterator<Item = &'a mut Box<dyn Engine>>,
+    functions: &[&str],
+    options: &Options,
+    out: &mut dyn Write,
+) -> anyhow::Result<Vec<Lane<'a>>> {
+    let mut lanes = Vec::new();
+    for engine in engines {
+        let trigger = Trigger::spawn(&options.exe)?;
+        match engine.attach(trigger.pid(), &options.exe, functions) {
+            Ok(()) => lanes.push(Lane {
+                engine: engine.as_mut(),
+                trigger,
+            }),
+            Err(error) if options.json => {
+                let note = json!({ "engine": engine.name(), "left_out": format!("{error:#}") });
+                writeln!(out, "{note}")?;
+            }
+            Err(error) => writeln!(out, "# {} is left out: {error:#}", engine.name())?,
+        }
+    }
+    Ok(lanes)
+}
+
+/// Keeps the bare lane and those that can be switched off, switched off.
+fn switch_off(lanes: &mut Vec<Lane<'_>>) -> anyhow::Result<()> {
+    let mut kept = Vec::new();
+    for lane in lanes.drain(..) {
+        if !lane.engine.counts() || lane.engine.set_off()? {
+            kept.push(lane);
+        } else {
+            lane.engine.detach()?;
+        }
+    }
+    *lanes = kept;
+    Ok(())
+}
+
+fn detach(lanes: Vec<Lane<'_>>) -> anyhow::Result<()> {
+    for lane in lanes {
+        lane.engine.detach()?;
+    }
+    Ok(())
+}
+
+/// All rounds of one series; writes and returns one row a lane.
+fn rounds(
+    lanes: &mut [Lane<'_>],
+    series: &Series<'_>,
+    options: &Options,
+    out: &mut dyn Write,
+) -> anyhow::Result<Vec<Row>> {
+    let mut shares = vec![Vec::with_capacity(options.rounds); lanes.len()];
+    for round in 0..options.rounds.max(1) {
+        for turn in 0..lanes.len() {
+            // Every round begins with another lane, so that none always follows the same one.
+            let index = (round + turn) % lanes.len();
+            shares[index].push(share(&mut lanes[index], series, options.milliseconds)?);
+        }
+    }
+    let bare = lanes.iter().position(|lane| !lane.engine.counts());
+    let mut rows = Vec::with_capacity(lanes.len());
+    for (index, lane) in lanes.iter().enumerate() {
+        let base = bare
+            .filter(|&bare| bare != index)
+            .map(|bare| shares[bare].as_slice());
+        let row = summarise(lane.engine, series, &shares[index], base);
+        let line = if options.json {
+            row.json().to_string()
+        } else {
+            row.text()
+        };
+        writeln!(out, "{line}")?;
+        out.flush()?;
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "calls of one round stay far below 2^52"
+)]
+fn share(lane: &mut Lane<'_>, series: &Series<'_>, milliseconds: u64) -> anyhow::Result<Share> {
+    let before = lane.engine.hits()?;
+    let samples = lane
+        .trigger
+        .measure(series.function, series.threads, milliseconds)?;
+    let hits = lane.engine.hits()?.saturating_sub(before);
+    let calls: u64 = samples.iter().map(|sample| sample.calls).sum();
+    let cpu_ns: u64 = samples.iter().map(|sample| sample.cpu_ns).sum();
+    Ok(Share {
+        rate: rate(&samples),
+        call_ns: cpu_ns as f64 / calls as f64,
+        calls,
+        hits,
+    })
+}
+
+/// Calls of all threads together, in millions a second.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "calls of one round stay far below 2^52"
+)]
+fn rate(samples: &[ThreadSample]) -> f64 {
+    samples
+        .iter()
+        .map(|sample| sample.calls as f64 / sample.wall_ns.max(1) as f64 * 1e3)
+        .sum()
+}
+
+fn summarise(
+    engine: &dyn Engine,
+    series: &Series<'_>,
+    shares: &[Share],
+    base: Option<&[Share]>,
+) -> Row {
+    let rates: Vec<f64> = shares.iter().map(|share| share.rate).collect();
+    let costs: Vec<f64> = shares.iter().map(|share| share.call_ns).collect();
+    let added_ns = base.map(|base| {
+        let added: Vec<f64> = shares
+            .iter()
+            .zip(base)
+            .map(|(share, bare)| share.call_ns - bare.call_ns)
+            .collect();
+        Summary::of(&added)
+    });
+    let cpus = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(series.threads.max(1));
+    Row {
+        test: series.test.to_owned(),
+        off: series.off && engine.counts(),
+        engine: engine.name().to_owned(),
+        threads: series.threads,
+        cpus,
+        rate: Summary::of(&rates),
+        call_ns: Summary::of(&costs),
+        added_ns,
+        calls: shares.iter().map(|share| share.calls).sum(),
+        hits: engine
+            .counts()
+            .then(|| shares.iter().map(|share| share.hits).sum()),
+    }
+}
+
+/// `uprobe-nop` for `uprobe_target_nop`, as the kernel's benchmark calls it.
+fn short_name(function: &str) -> String {
+    function.replacen("_target_", "-", 1)
+}

@@ -1,0 +1,218 @@
+//! The child's side: obeys orders, calls, counts.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::ClockId;
+
+use super::{ThreadSample, targets};
+
+/// Calls between two looks at the stop flag: enough that the look costs nothing, few enough that
+/// the slowest probe (tens of microseconds) still lets go within milliseconds.
+const BLOCK: u64 = 256;
+
+/// The trigger's whole life: reads orders from standard input until it is closed.
+///
+/// `_args` are those behind [`TRIGGER_ARGUMENT`](super::TRIGGER_ARGUMENT); there are none so far.
+pub fn run_trigger(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match serve(&mut io::stdin().lock(), &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("trigger: the parent no longer listens: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(orders: &mut dyn BufRead, answers: &mut dyn Write) -> io::Result<()> {
+    writeln!(answers, "ready {}", std::process::id())?;
+    answers.flush()?;
+    for order in orders.lines() {
+        match obey(&order?) {
+            Ok(samples) => {
+                for ThreadSample {
+                    calls,
+                    cpu_ns,
+                    wall_ns,
+                } in samples
+                {
+                    writeln!(answers, "thread {calls} {cpu_ns} {wall_ns}")?;
+                }
+                writeln!(answers, "done")?;
+            }
+            Err(reason) => writeln!(answers, "error {reason}")?,
+        }
+        answers.flush()?;
+    }
+    Ok(())
+}
+
+fn obey(order: &str) -> Result<Vec<ThreadSample>, &'static str> {
+    let words: Vec<&str> = order.split_whitespace().collect();
+    let [verb, function, threads, amount] = words[..] else {
+        return Err("order");
+    };
+    let body = Body::named(function).ok_or("unknown")?;
+    let threads: usize = threads.parse().map_err(|_| "threads")?;
+    let amount: u64 = amount.parse().map_err(|_| "amount")?;
+    let samples = match verb {
+        "run" => in_threads(body, threads, Limit::Time(Duration::from_millis(amount))),
+        "calls" => in_threads(body, threads, Limit::Calls(amount)),
+        _ => return Err("verb"),
+    };
+    samples.ok_or("wrong-result")
+}
+
+/// What is called.
+#[derive(Clone, Copy)]
+enum Body {
+    /// One function.
+    One(extern "C" fn()),
+    /// All of the thousand, in turn.
+    Many,
+}
+
+impl Body {
+    fn named(function: &str) -> Option<Self> {
+        if function == targets::MANY {
+            return Some(Self::Many);
+        }
+        let (_, target) = targets::NAMED.iter().find(|(name, _)| *name == function)?;
+        Some(Self::One(*target))
+    }
+
+    /// At most `limit` calls, or one whole turn; returns how many, or nothing when a result was
+    /// wrong.
+    fn block(self, limit: u64) -> Option<u64> {
+        match self {
+            Self::One(function) => {
+                let calls = limit.min(BLOCK);
+                for _ in 0..calls {
+                    function();
+                }
+                Some(calls)
+            }
+            Self::Many => {
+                let mut sum = 0;
+                for function in targets::many() {
+                    sum += u64::from(function());
+                }
+                (sum == targets::MANY_SUM).then_some(targets::MANY_COUNT as u64)
+            }
+        }
+    }
+}
+
+/// When a thread stops.
+#[derive(Clone, Copy)]
+enum Limit {
+    Time(Duration),
+    Calls(u64),
+}
+
+/// Runs `body` in `threads` new threads that start together; nothing when a result was wrong.
+fn in_threads(body: Body, threads: usize, limit: Limit) -> Option<Vec<ThreadSample>> {
+    let stop = AtomicBool::new(false);
+    let start = Barrier::new(threads + 1);
+    let calls = match limit {
+        Limit::Time(_) => u64::MAX,
+        Limit::Calls(calls) => calls,
+    };
+    thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    start.wait();
+                    loop_until(body, calls, &stop)
+                })
+            })
+            .collect();
+        start.wait();
+        if let Limit::Time(duration) = limit {
+            thread::sleep(duration);
+            stop.store(true, Ordering::Relaxed);
+        }
+        // A thread that panicked has no result, which counts as a wrong one.
+        handles
+            .into_iter()
+            .map(|handle| handle.join().ok().flatten())
+            .collect()
+    })
+}
+
+fn loop_until(body: Body, most: u64, stop: &AtomicBool) -> Option<ThreadSample> {
+    let wall = Instant::now();
+    let cpu = thread_cpu_ns();
+    let mut calls = 0;
+    while calls < most && !stop.load(Ordering::Relaxed) {
+        calls += body.block(most - calls)?;
+    }
+    let cpu_ns = thread_cpu_ns() - cpu;
+    let wall_ns = u64::try_from(wall.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    Some(ThreadSample {
+        calls,
+        cpu_ns,
+        wall_ns,
+    })
+}
+
+/// CPU time of the calling thread. It leaves out the time in which others had the CPU, so that a
+/// busy machine or more threads than CPUs do not change what a call is seen to cost.
+fn thread_cpu_ns() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(orders: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        serve(&mut orders.as_bytes(), &mut out).unwrap();
+        String::from_utf8(out)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn exact_calls_are_exact_in_each_thread() {
+        let lines = answers("calls uprobe_target_push 2 1000\n");
+        assert_eq!(lines[0], format!("ready {}", std::process::id()));
+        assert!(lines[1].starts_with("thread 1000 "));
+        assert!(lines[2].starts_with("thread 1000 "));
+        assert_eq!(lines[3], "done");
+        assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn many_come_in_whole_turns() {
+        assert!(answers("calls uprobe_many 1 1500\n")[1].starts_with("thread 2000 "));
+    }
+
+    #[test]
+    fn orders_that_can_not_be_obeyed_are_answered_and_survived() {
+        let lines = answers(
+            "calls nothing 1 1\nrun\nfly uprobe_target_nop 1 1\ncalls uprobe_target_ret 1 1\n",
+        );
+        assert_eq!(lines[1..4], ["error unknown", "error order", "error verb"]);
+        assert_eq!(lines.last().map(String::as_str), Some("done"));
+    }
+
+    #[test]
+    fn a_timed_run_calls_and_uses_cpu_time() {
+        let samples = obey("run uprobe_target_nop5 2 5").unwrap();
+        assert_eq!(samples.len(), 2);
+        for sample in samples {
+            assert!(sample.calls >= BLOCK && sample.calls % BLOCK == 0);
+            assert!(sample.cpu_ns > 0 && sample.wall_ns > 0);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A child process that calls tiny functions as fast as it can.
+//!
+//! The child is the binary itself, started with [`TRIGGER_ARGUMENT`], so that no second program
+//! has to be installed. Parent and child speak lines:
+//!
+//! | parent writes | child answers |
+//! |---|---|
+//! | (nothing) | `ready PID` |
+//! | `run FUNCTION THREADS MILLISECONDS` | `thread CALLS CPU_NS WALL_NS` for each thread, then `done` |
+//! | `calls FUNCTION THREADS CALLS` | the same, with exactly this many calls in each thread |
+//! | (closes the pipe) | ends |
+//!
+//! A line that can't be obeyed is answered by `error REASON`.
+
+mod child;
+pub mod targets;
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use lancet_abi::units::Pid;
+
+use crate::Error;
+pub use child::run_trigger;
+
+/// First argument of the process that shall become the trigger.
+pub const TRIGGER_ARGUMENT: &str = "__uprobe-trigger";
+
+/// What one thread of the trigger did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadSample {
+    /// Calls of the function.
+    pub calls: u64,
+    /// CPU time of this thread while it called, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Time that passed meanwhile, in nanoseconds.
+    pub wall_ns: u64,
+}
+
+/// A running trigger; dropping it ends the child.
+#[derive(Debug)]
+pub struct Trigger {
+    exe: PathBuf,
+    pid: Pid,
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Trigger {
+    /// Starts `exe` (usually the running binary itself) as a trigger and waits until it is ready.
+    ///
+    /// # Errors
+    /// When the binary can't be started or does not know the trigger mode.
+    pub fn spawn(exe: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Trigger {
+            exe: exe.to_owned(),
+            what: "start",
+            source,
+        };
+        let mut child = Command::new(exe)
+            .arg(TRIGGER_ARGUMENT)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let orders = child.stdin.take();
+        let stdout = child
+            .stdout
+            .take()
+            .ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+        let pid = Pid(child.id().cast_signed());
+        let mut trigger = Self {
+            exe: exe.to_owned(),
+            pid,
+            child,
+            orders,
+            answers: BufReader::new(stdout),
+        };
+        let line = trigger.answer()?;
+        if line
+            .strip_prefix("ready ")
+            .and_then(|text| text.parse().ok())
+            == Some(pid.0)
+        {
+            Ok(trigger)
+        } else {
+            Err(Error::Protocol { pid, line })
+        }
+    }
+
+    /// The trigger's process.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The binary that runs as the trigger.
+    #[must_use]
+    pub fn exe(&self) -> &Path {
+        &self.exe
+    }
+
+    /// Calls `function` in a loop in each of `threads` threads for `milliseconds`.
+    ///
+    /// # Errors
+    /// When the function is unknown, returns a wrong result, or the child has died.
+    pub fn measure(
+        &mut self,
+        function: &str,
+        threads: usize,
+        milliseconds: u64,
+    ) -> Result<Vec<ThreadSample>, Error> {
+        self.order(
+            function,
+            threads,
+            &format!("run {function} {threads} {milliseconds}"),
+        )
+    }
+
+    /// Calls `function` exactly `calls` times in each of `threads` threads; of
+    /// [`targets::MANY`], rounded up to whole turns.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure).
+    pub fn call(
+        &mut self,
+        function: &str,
+        threads: usize,
+        calls: u64,
+    ) -> Result<Vec<ThreadSample>, Error> {
+        self.order(
+            function,
+            threads,
+            &format!("calls {function} {threads} {calls}"),
+        )
+    }
+
+    fn order(
+        &mut self,
+        function: &str,
+        threads: usize,
+        order: &str,
+    ) -> Result<Vec<ThreadSample>, Error> {
+        let sent = match &mut self.orders {
+            Some(pipe) => writeln!(pipe, "{order}").and_then(|()| pipe.flush()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        sent.map_err(|source| Error::Trigger {
+            exe: self.exe.clone(),
+            what: "order",
+            source,
+        })?;
+        let mut samples = Vec::with_capacity(threads);
+        loop {
+            let line = self.answer()?;
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["done"] => return Ok(samples),
+                ["error", "unknown"] => {
+                    let known = targets::NAMED.map(|(name, _)| name).join(", ");
+                    return Err(Error::UnknownFunction {
+                        function: function.to_owned(),
+                        known: format!("{known} and {}", targets::MANY),
+                    });
+                }
+                ["error", "wrong-result"] => {
+                    return Err(Error::WrongResult {
+                        pid: self.pid,
+                        function: function.to_owned(),
+                    });
+                }
+                ["thread", calls, cpu, wall] => match (calls.parse(), cpu.parse(), wall.parse()) {
+                    (Ok(calls), Ok(cpu_ns), Ok(wall_ns)) => {
+                        samples.push(ThreadSample {
+                            calls,
+                            cpu_ns,
+                            wall_ns,
+                        });
+                    }
+                    _ => {
+                        return Err(Error::Protocol {
+                            pid: self.pid,
+                            line,
+                        });
+                    }
+                },
+                _ => {
+                    return Err(Error::Protocol {
+                        pid: self.pid,
+                        line,
+                    });
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self) -> Result<String, Error> {
+        let mut line = String::new();
+        let read = self
+            .answers
+            .read_line(&mut line)
+            .and_then(|bytes| match bytes {
+                0 => Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the process has ended",
+                )),
+                _ => Ok(()),
+            });
+        read.map_err(|source| Error::Trigger {
+            exe: self.exe.clone(),
+            what: "read",
+            source,
+        })?;
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Trigger {
+    fn drop(&mut self) {
+        // The child ends by itself at the end of its orders; the kill is for one that no longer
+        // reads them. Both may fail only because it is gone already.
+        self.orders = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

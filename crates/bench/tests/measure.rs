@@ -1,0 +1,256 @@
+//! The trigger as a real child process, and the kernel's engine on it.
+//!
+//! Without the test harness, because this binary is its own trigger.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use lancet_bench::hit::{self, Options};
+use lancet_bench::trigger::{TRIGGER_ARGUMENT, targets};
+use lancet_bench::{Bare, Engine, Error, Kernel, Method, Trigger, run_trigger};
+
+fn main() -> ExitCode {
+    let mut args = env::args_os().skip(1);
+    if args.next().is_some_and(|first| first == TRIGGER_ARGUMENT) {
+        return run_trigger(args);
+    }
+    let exe = env::current_exe().expect("the running test has a path");
+    let tests: [(&str, fn(&Path)); 6] = [
+        ("trigger_calls_in_threads", trigger_calls_in_threads),
+        ("unknown_functions_are_named", unknown_functions_are_named),
+        (
+            "other_programs_are_no_trigger",
+            other_programs_are_no_trigger,
+        ),
+        ("kernel_hits_equal_calls", kernel_hits_equal_calls),
+        ("missing_symbols_are_named", missing_symbols_are_named),
+        ("table_has_every_row", table_has_every_row),
+    ];
+    let filter = env::args()
+        .skip(1)
+        .find(|arg| !arg.starts_with('-'))
+        .unwrap_or_default();
+    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&filter)) {
+        println!("test {name}");
+        test(&exe);
+    }
+    ExitCode::SUCCESS
+}
+
+fn trigger_calls_in_threads(exe: &Path) {
+    let mut trigger = Trigger::spawn(exe).unwrap();
+    for (function, _) in targets::NAMED {
+        let samples = trigger.measure(function, 3, 5).unwrap();
+        assert_eq!(samples.len(), 3);
+        assert!(
+            samples.iter().any(|sample| sample.calls > 1000),
+            "{samples:?}"
+        );
+        assert!(
+            samples
+                .iter()
+                .all(|sample| sample.cpu_ns <= 2 * sample.wall_ns),
+            "{samples:?}"
+        );
+    }
+    let samples = trigger.call(targets::MANY, 2, 5000).unwrap();
+    assert_eq!(
+        samples
+            .iter()
+            .map(|sample| sample.calls)
+            .collect::<Vec<_>>(),
+        [5000, 5000]
+    );
+}
+
+fn unknown_functions_are_named(exe: &Path) {
+    let mut trigger = Trigger::spawn(exe).unwrap();
+    let error = trigger.measure("uprobe_target_none", 1, 1).unwrap_err();
+    assert!(error.to_string().contains("uprobe_target_none"), "{error}");
+    assert!(error.to_string().contains("uprobe_target_nop5"), "{error}");
+    trigger
+        .call("uprobe_target_nop", 1, 1)
+        .expect("the trigger goes on after an error");
+}
+
+fn other_programs_are_no_trigger(_: &Path) {
+    let error = Trigger::spawn(Path::new("/bin/echo")).unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
+    let error = Trigger::spawn(Path::new("/nonexistent/lancet")).unwrap_err();
+    assert!(error.to_string().contains("/nonexistent/lancet"), "{error}");
+}
+
+fn kernel_hits_equal_calls(exe: &Path) {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: not root");
+        return;
+    }
+    for method in [Method::Perf, Method::Multi] {
+        let mut engine = Kernel::new(method);
+        let mut trigger = Trigger::spawn(exe).unwrap();
+        // Another process of the same file must not be counted.
+        let mut bystander = Trigger::spawn(exe).unwrap();
+        match engine.attach(
+            trigger.pid(),
+            exe,
+            &["uprobe_target_nop", "uprobe_target_push"],
+        ) {
+            Ok(()) => {}
+            Err(error) if left_out(&error) => {
+                println!("skipped {}: {error}", engine.name());
+                continue;
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+        assert_eq!(engine.hits().unwrap(), 0);
+        let mut calls = 0;
+        for function in ["uprobe_target_nop", "uprobe_target_push"] {
+            bystander.call(function, 1, 1000).unwrap();
+            let samples = trigger.measure(function, 2, 5).unwrap();
+            calls += samples.iter().map(|sample| sample.calls).sum::<u64>();
+            assert_eq!(
+                engine.hits().unwrap(),
+                calls,
+                "{} on {function}",
+                engine.name()
+            );
+        }
+        trigger.call("uprobe_target_ret", 1, 1000).unwrap();
+        assert_eq!(
+            engine.hits().unwrap(),
+            calls,
+            "a function without a probe was counted"
+        );
+        engine.detach().unwrap();
+        trigger
+            .call("uprobe_target_nop", 1, 1000)
+            .expect("the trigger lives on");
+        assert!(engine.hits().is_err(), "nothing is attached any more");
+    }
+}
+
+fn missing_symbols_are_named(exe: &Path) {
+    let trigger = Trigger::spawn(exe).unwrap();
+    let error = Kernel::new(Method::Perf)
+        .attach(trigger.pid(), exe, &["not_there"])
+        .unwrap_err();
+    assert!(
+        matches!(error.downcast_ref(), Some(Error::NoSymbol { .. })),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains("not_there") && text.contains(&exe.display().to_string()),
+        "{text}"
+    );
+}
+
+fn table_has_every_row(exe: &Path) {
+    let options = Options {
+        threads: vec![1, 3],
+        rounds: 2,
+        milliseconds: 2,
+        functions: vec!["uprobe_target_nop5".to_owned()],
+        ..Options::quick(PathBuf::from(exe))
+    };
+    let mut engines: Vec<Box<dyn Engine>> = vec![
+        Box::new(Bare),
+        Box::new(Counted { off: false }),
+        Box::new(Refused),
+    ];
+    let mut text = Vec::new();
+    let rows = hit::run(&mut engines, &options, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let seen: Vec<_> = rows
+        .iter()
+        .map(|row| (row.test.as_str(), row.threads, row.engine.as_str(), row.off))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("uprobe-nop5", 1, "bare", false),
+            ("uprobe-nop5", 1, "counted", false),
+            ("uprobe-nop5", 3, "bare", false),
+            ("uprobe-nop5", 3, "counted", false),
+            ("uprobe-nop5", 1, "bare", false),
+            ("uprobe-nop5", 1, "counted", true),
+            ("1000 functions in turn", 1, "bare", false),
+            ("1000 functions in turn", 1, "counted", false),
+        ]
+    );
+    assert!(
+        text.contains("# refused is left out: no such luck"),
+        "{text}"
+    );
+    // The stand-in counts nothing, so every row of it that is on must be called wrong.
+    for row in rows.iter().filter(|row| row.engine == "counted") {
+        assert_eq!(row.exact(), row.off, "{}", row.text());
+        assert!(row.added_ns.is_some());
+    }
+    let json = Options {
+        json: true,
+        many: false,
+        ..options
+    };
+    let mut text = Vec::new();
+    hit::run(&mut engines, &json, &mut text).unwrap();
+    for line in String::from_utf8(text).unwrap().lines() {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(value["engine"].is_string(), "{line}");
+    }
+}
+
+/// Whether this machine just can't do it.
+fn left_out(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(Error::NotPermitted { .. } | Error::Unsupported { .. })
+    )
+}
+
+/// An engine that never counts, to see that the table says so.
+struct Counted {
+    off: bool,
+}
+
+impl Engine for Counted {
+    fn name(&self) -> &str {
+        "counted"
+    }
+    fn attach(&mut self, _: lancet_abi::units::Pid, _: &Path, _: &[&str]) -> anyhow::Result<()> {
+        self.off = false;
+        Ok(())
+    }
+    fn set_off(&mut self) -> anyhow::Result<bool> {
+        self.off = true;
+        Ok(true)
+    }
+    fn hits(&mut self) -> anyhow::Result<u64> {
+        Ok(0)
+    }
+    fn detach(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// An engine that can't attach.
+struct Refused;
+
+impl Engine for Refused {
+    fn name(&self) -> &str {
+        "refused"
+    }
+    fn attach(&mut self, _: lancet_abi::units::Pid, _: &Path, _: &[&str]) -> anyhow::Result<()> {
+        anyhow::bail!("no such luck")
+    }
+    fn set_off(&mut self) -> anyhow::Result<bool> {
+        Ok(false)
+    }
+    fn hits(&mut self) -> anyhow::Result<u64> {
+        anyhow::bail!("not attached")
+    }
+    fn detach(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Target programs for tests, and what tests ask about a process.
