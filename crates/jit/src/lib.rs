@@ -1,1 +1,18 @@
-//! Actions to machine code.
+//! Actions to machine code: what runs at every hit.
+//!
+//! `emit` turns the built-in actions of one site into x86-64 bytes that go in
+//! front of the site's displaced instructions. The bytes touch no vector
+//! register, call nothing, make no system call (but `gettid` where a thread's
+//! id can't be read), and leave every register and flag as found. Counters are
+//! per CPU: an rseq section of plain moves where the thread's rseq state is
+//! certain ([`Form::Fused`]), a lock-prefixed addition elsewhere.
+//! `verify` decodes what was emitted and proves its bounds independently.
+//!
+//! The caller maps region, private page and code, and answers for the rseq
+//! area that it names in [`Env`]. Not for scripts: they need a compiler.
+
+pub mod action;
+pub mod error;
+
+pub use action::{Action, Code, Env, Form, Key, Register, Rseq, Update, Value};
+pub use error::JitError;
