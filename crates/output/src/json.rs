@@ -1,0 +1,164 @@
+//! The JSON format: one object a line.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write},
+};
+
+use crate::{Map, ProbeLoss, Report, Row, Value, hist, order};
+
+/// Everything goes to `data`.
+#[must_use]
+pub fn json(data: Box<dyn Write + Send>) -> Box<dyn Report> {
+    Box::new(Json { data })
+}
+
+struct Json {
+    data: Box<dyn Write + Send>,
+}
+
+impl Json {
+    /// Writes a line and flushes, so that an error is that of this call and not of a later one.
+    fn line(&mut self, mut line: String) -> io::Result<()> {
+        line.push('\n');
+        self.data.write_all(line.as_bytes())?;
+        self.data.flush()
+    }
+}
+
+impl Report for Json {
+    fn attached(&mut self, probes: usize) -> io::Result<()> {
+        self.line(format!(
+            r#"{{"type": "attached_probes", "count": {probes}, "data": {{"probes": {probes}}}}}"#
+        ))
+    }
+
+    fn printf(&mut self, text: &str) -> io::Result<()> {
+        self.line(format!(r#"{{"type": "printf", "data": {}}}"#, quoted(text)))
+    }
+
+    fn detached(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn map(&mut self, map: &Map) -> io::Result<()> {
+        let rows = order::sorted(map);
+        let Some(first) = rows.first() else {
+            return Ok(());
+        };
+        let kind = if matches!(first.value, Value::Hist(_)) {
+            "hist"
+        } else {
+            "map"
+        };
+        let name = quoted(&format!("@{}", map.name));
+        let data = if first.key.is_empty() {
+            value(&first.value)
+        } else {
+            keyed(&rows)
+        };
+        self.line(format!(
+            r#"{{"type": "{kind}", "data": {{{name}: {data}}}}}"#
+        ))
+    }
+
+    /// One line in the common shape, which readers know, and one that says which probe and why.
+    fn lost(&mut self, loss: &ProbeLoss) -> io::Result<()> {
+        let ProbeLoss {
+            probe,
+            hits,
+            recorded,
+            lost,
+            skipped,
+        } = loss;
+        if *lost > 0 {
+            self.line(format!(
+                r#"{{"type": "lost_events", "count": {lost}, "data": {{"events": {lost}}}}}"#
+            ))?;
+        }
+        if loss.is_complete() {
+            return Ok(());
+        }
+        let probe = quoted(probe);
+        self.line(format!(
+            r#"{{"type": "probe_loss", "data": {{"probe": {probe}, "hits": {hits}, "recorded": {recorded}, "lost": {lost}, "skipped": {skipped}}}}}"#
+        ))
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.data.flush()
+    }
+}
+
+fn keyed(rows: &[&Row]) -> String {
+    let members: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            // The format has no blank in a key, not even one from a name.
+            let key = row.joined_key(",").replace(' ', "");
+            format!("{}: {}", quoted(&key), value(&row.value))
+        })
+        .collect();
+    format!("{{{}}}", members.join(", "))
+}
+
+fn value(value: &Value) -> String {
+    match value {
+        Value::Count(count) => number(i128::from(*count)),
+        Value::Sum(sum) => number(i128::from(*sum)),
+        Value::Hist(buckets) => buckets_array(buckets),
+    }
+}
+
+fn buckets_array(buckets: &[u64; hist::BUCKETS]) -> String {
+    let members: Vec<String> = hist::used(buckets)
+        .map(|index| {
+            let bucket = hist::Bucket::at(index);
+            let min = bucket.min().map_or_else(String::new, |min| {
+                format!(r#""min": {}, "#, number(i128::from(min)))
+            });
+            format!(
+                r#"{{{min}"max": {}, "count": {}}}"#,
+                number(bucket.max()),
+                buckets[index]
+            )
+        })
+        .collect();
+    format!("[{}]", members.join(","))
+}
+
+/// Many readers take every number for a double; one that a double can't hold is written as a string.
+fn number(value: i128) -> String {
+    let magnitude = value.unsigned_abs();
+    let significant = magnitude
+        .checked_ilog2()
+        .map_or(0, |top| top + 1 - magnitude.trailing_zeros());
+    if significant <= f64::MANTISSA_DIGITS {
+        value.to_string()
+    } else {
+        format!("\"{value}\"")
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0'..='\x1f' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests;
