@@ -150,3 +150,44 @@ impl Scan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stuck_process_delays_no_other() {
+        let all: Vec<(Pid, u64)> = (1..=6).map(|n| (Pid(n), 0)).collect();
+        let (release, held) = mpsc::channel::<()>();
+        let held = std::sync::Mutex::new(held);
+        let scan = collect(all, Duration::from_millis(20), move |pid, _| match pid.0 {
+            // Stuck until the test has its answer.
+            3 => {
+                let _ = held.lock().map(|held| held.recv());
+                Ok(None)
+            }
+            4 => Err(ProcError::Denied { pid, what: "maps" }),
+            5 => Err(ProcError::Gone { pid }),
+            n => Ok(Some(Mapper {
+                identity: Identity {
+                    pid,
+                    folder: 0,
+                    start_time: n as u64,
+                },
+                mappings: Vec::new(),
+            })),
+        });
+        drop(release);
+        assert_eq!(
+            scan.mappers
+                .iter()
+                .map(|m| m.identity.pid.0)
+                .collect::<Vec<_>>(),
+            [1, 2, 6]
+        );
+        assert_eq!(
+            (scan.scanned, scan.denied, scan.unknown),
+            (6, vec![Pid(4)], vec![Pid(3)])
+        );
+    }
+}
