@@ -130,3 +130,44 @@ impl Map {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(targets: &[u64]) -> Entries {
+        let bytes = [0; 200];
+        let mut entries = Entries::empty(&[Text {
+            start: LinkAddr(0x1000),
+            bytes: &bytes,
+        }]);
+        targets.iter().for_each(|t| entries.add_branch(*t));
+        entries
+    }
+
+    #[test]
+    fn finds_the_lowest_entry_in_a_range_across_words() {
+        let entries = set(&[0x1000, 0x103f, 0x1080, 0x10c7, 0x10c8, 0xfff]);
+        let first = |from: u64, to: u64| entries.within(LinkAddr(from)..LinkAddr(to)).map(|a| a.0);
+        assert_eq!(entries.len(), 4);
+        assert_eq!(first(0, u64::MAX), Some(0x1000));
+        assert_eq!(first(0x1001, 0x103f), None);
+        assert_eq!(first(0x1001, 0x1040), Some(0x103f));
+        assert_eq!(first(0x1040, 0x1080), None);
+        assert_eq!(first(0x1040, 0x1081), Some(0x1080));
+        assert_eq!(first(0x1081, 0x2000), Some(0x10c7));
+        assert_eq!(first(0x10c8, 0x2000), None);
+    }
+
+    #[test]
+    fn counts_origins_within_and_across_scans() {
+        let mut entries = set(&[0x1001, 0x1002, 0x1002, 0x1004]);
+        entries.merge(&set(&[0x1003, 0x1004]));
+        entries.add(0x1005);
+        let one = |at| entries.has_one_origin(LinkAddr(at));
+        assert_eq!(
+            [0x1000, 0x1001, 0x1002, 0x1003, 0x1004, 0x1005].map(one),
+            [false, true, false, true, false, false]
+        );
+    }
+}

@@ -63,7 +63,7 @@ pub enum FaultPolicy {
 /// The function that a site lies in.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
-    /// Its first byte.
+    /// Its first byte. Where it is missing from [`Roots::starts`], branches inside the window count as foreign ones.
     pub start: LinkAddr,
     /// The end of its symbol. A symbol without a size (`end == start`) is taken to reach up to `next`.
     pub end: LinkAddr,

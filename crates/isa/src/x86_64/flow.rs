@@ -40,8 +40,10 @@ impl Form {
         let relative = is_relative(instruction);
         let target = instruction.near_branch_target();
         let prefixes = decode::prefixes(bytes);
-        if relative && prefixes.contains(&0x66) {
-            return Err("processors disagree about a relative branch with an operand-size prefix");
+        // With REX.W the operand has 64 bits anyway: compilers pad calls to `__tls_get_addr` so.
+        let wide = prefixes.last().is_some_and(|p| (0x48..=0x4f).contains(p));
+        if (relative || instruction.is_call_near_indirect()) && prefixes.contains(&0x66) && !wide {
+            return Err("processors disagree about a branch or call with an operand-size prefix");
         }
         let opcode = &bytes[prefixes.len()..];
         match instruction.code() {

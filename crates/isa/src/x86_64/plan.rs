@@ -198,7 +198,9 @@ fn entered(
             .iter()
             .filter(|f| f.target() == Some(target.0))
             .count();
-        if own != 1 || !req.entries.has_one_origin(target) {
+        // The scan counts the window's own branch only where it was in step with the function.
+        let counted = own == 1 && req.roots.starts.contains(&req.function.start);
+        if !counted || !req.entries.has_one_origin(target) {
             return Err(Refusal::BranchInto { at, target });
         }
         from = target.plus(1);
