@@ -1,0 +1,348 @@
+//! The pages that a session adds to a process near some of its text, and the registry in them.
+//!
+//! One arena serves all text within reach of a 32-bit jump:
+//!
+//! | part | protection | holds |
+//! |---|---|---|
+//! | code | r-x, private, anonymous | registry, stub, pads |
+//! | region | rw-, shared | counters and maps; the same file in every process of the domain |
+//!
+//! The registry is the undo journal for the process's text. It lies in the process so that a
+//! forked child carries its own, and so that `clean` finds it when tracer and guardian are dead.
+//! A site is recorded before its text is written. The process can forge it and so harm itself;
+//! readers bound everything and only ever write bytes that stand in the file.
+
+use lancet_abi::units::RuntimeAddr;
+use lancet_procs::Mapping;
+
+use crate::error::RemoteError;
+use crate::memory::Memory;
+
+/// First word of a registry.
+const MAGIC: u64 = u64::from_le_bytes(*b"lancet\x01\0");
+const HEADER: u64 = 128;
+const RECORD: u64 = 40;
+const PAGE: u64 = 4096;
+
+/// Most sites that a registry is believed to have.
+pub const MOST_SITES: u32 = 1 << 20;
+
+/// Bytes that the text jump takes.
+pub const PATCH: usize = 5;
+
+/// What the registry says of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Random number of the session.
+    pub session: [u64; 2],
+    /// Bytes of the code part.
+    pub code_length: u64,
+    /// Where the region is mapped, and how many bytes of it.
+    pub region: (RuntimeAddr, u64),
+    /// The process's private page with the mode word.
+    pub mode: RuntimeAddr,
+    /// Guardian's pid and start time as the tracer sees them: whether the session lives.
+    pub guardian: (i32, u64),
+    /// Number in the region file's name; 0 when it has none.
+    pub region_name: u64,
+    /// Sites recorded.
+    pub sites: u32,
+    /// Room for sites.
+    pub capacity: u32,
+}
+
+/// One patched place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteRecord {
+    /// Its address.
+    pub site: RuntimeAddr,
+    /// Where the jump goes.
+    pub pad: RuntimeAddr,
+    /// Bytes of the file.
+    pub old: [u8; PATCH],
+    /// The jump.
+    pub new: [u8; PATCH],
+    /// Bytes of whole instructions that were moved to the pad.
+    pub window: u8,
+    /// Whether the text may hold the jump.
+    pub live: bool,
+    /// Bytes of the action before the pad's entry: descriptors and rare parts.
+    pub before: u16,
+    /// Bytes of the action from the pad's entry up to the out-of-line copy.
+    pub action: u16,
+    /// Bytes of the out-of-line copy.
+    pub copy: u16,
+}
+
+impl SiteRecord {
+    fn encode(&self) -> [u8; RECORD as usize] {
+        let mut bytes = [0; RECORD as usize];
+        bytes[..8].copy_from_slice(&self.site.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.pad.0.to_le_bytes());
+        bytes[16..21].copy_from_slice(&self.old);
+        bytes[21..26].copy_from_slice(&self.new);
+        bytes[26] = self.window;
+        bytes[27] = u8::from(self.live);
+        bytes[28..30].copy_from_slice(&self.before.to_le_bytes());
+        bytes[30..32].copy_from_slice(&self.action.to_le_bytes());
+        bytes[32..34].copy_from_slice(&self.copy.to_le_bytes());
+        bytes
+    }
+
+    /// Whether an address lies in the action: a thread there may still count.
+    #[must_use]
+    pub fn in_action(&self, ip: RuntimeAddr) -> bool {
+        let start = self.pad.minus(u64::from(self.before));
+        ip.offset_from(start) < u64::from(self.before) + u64::from(self.action)
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let mut old = [0; PATCH];
+        let mut new = [0; PATCH];
+        old.copy_from_slice(&bytes[16..21]);
+        new.copy_from_slice(&bytes[21..26]);
+        Self {
+            site: RuntimeAddr(word_at(bytes, 0)),
+            pad: RuntimeAddr(word_at(bytes, 8)),
+            old,
+            new,
+            window: bytes[26],
+            live: bytes[27] != 0,
+            before: u16::from_le_bytes([bytes[28], bytes[29]]),
+            action: u16::from_le_bytes([bytes[30], bytes[31]]),
+            copy: u16::from_le_bytes([bytes[32], bytes[33]]),
+        }
+    }
+
+    /// What restoring finds at the site: the file's bytes, any mix of them and ours, or neither.
+    #[must_use]
+    pub fn judge(&self, found: &[u8; PATCH]) -> Found {
+        if *found == self.old {
+            return Found::File;
+        }
+        let mixed = found
+            .iter()
+            .zip(self.old.iter().zip(&self.new))
+            .all(|(byte, (old, new))| byte == old || byte == new);
+        if mixed { Found::Ours } else { Found::Foreign }
+    }
+}
+
+/// Result of [`SiteRecord::judge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// As in the file.
+    File,
+    /// Our jump, whole or in part.
+    Ours,
+    /// Somebody else wrote here.
+    Foreign,
+}
+
+fn word_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// Bytes that registry and stub take at the start of the code part, for so many sites.
+#[must_use]
+pub fn overhead(sites: u32) -> u64 {
+    (HEADER + RECORD * u64::from(sites)).next_multiple_of(PAGE) + PAGE
+}
+
+/// Where the stub page of an arena lies.
+#[must_use]
+pub fn stub_page(start: RuntimeAddr, capacity: u32) -> RuntimeAddr {
+    start.plus(overhead(capacity) - PAGE)
+}
+
+/// Writes a registry's header. Everything it says must already be true.
+pub fn write_header(
+    memory: &Memory,
+    start: RuntimeAddr,
+    header: &Header,
+) -> Result<(), RemoteError> {
+    let mut bytes = [0u8; HEADER as usize];
+    let words = [
+        MAGIC,
+        header.session[0],
+        header.session[1],
+        header.code_length,
+        header.region.0.0,
+        header.region.1,
+        header.mode.0,
+        u64::from(header.sites) | u64::from(header.capacity) << 32,
+        header.guardian.0 as u64,
+        header.guardian.1,
+        header.region_name,
+    ];
+    for (chunk, word) in bytes.chunks_mut(8).zip(words) {
+        chunk.copy_from_slice(&word.to_le_bytes());
+    }
+    memory.write(start, &bytes)
+}
+
+/// Reads the registry at `start`, if there is one.
+#[must_use]
+pub fn read_header(memory: &Memory, start: RuntimeAddr) -> Option<Header> {
+    let mut bytes = [0u8; HEADER as usize];
+    if memory.read_some(start, &mut bytes) != bytes.len() || word_at(&bytes, 0) != MAGIC {
+        return None;
+    }
+    let counts = word_at(&bytes, 56);
+    let capacity = (counts >> 32) as u32;
+    let sites = counts as u32;
+    if capacity > MOST_SITES || sites > capacity {
+        return None;
+    }
+    Some(Header {
+        session: [word_at(&bytes, 8), word_at(&bytes, 16)],
+        code_length: word_at(&bytes, 24),
+        region: (RuntimeAddr(word_at(&bytes, 32)), word_at(&bytes, 40)),
+        mode: RuntimeAddr(word_at(&bytes, 48)),
+        guardian: (word_at(&bytes, 64) as i32, word_at(&bytes, 72)),
+        region_name: word_at(&bytes, 80),
+        sites,
+        capacity,
+    })
+}
+
+/// Adds sites behind the `have` that are there; they count as recorded when this returns.
+pub fn append_sites(
+    memory: &Memory,
+    start: RuntimeAddr,
+    have: u32,
+    capacity: u32,
+    sites: &[SiteRecord],
+) -> Result<(), RemoteError> {
+    let bytes: Vec<u8> = sites.iter().flat_map(SiteRecord::encode).collect();
+    memory.write(start.plus(HEADER + RECORD * u64::from(have)), &bytes)?;
+    let counts = u64::from(have + sites.len() as u32) | u64::from(capacity) << 32;
+    memory.write(start.plus(56), &counts.to_le_bytes())
+}
+
+/// Marks a site as restored, or as about to be patched again.
+pub fn set_live(
+    memory: &Memory,
+    start: RuntimeAddr,
+    index: u32,
+    live: bool,
+) -> Result<(), RemoteError> {
+    let at = start.plus(HEADER + RECORD * u64::from(index) + 27);
+    memory.write(at, &[u8::from(live)])
+}
+
+/// The sites of the registry at `start`.
+pub fn read_sites(
+    memory: &Memory,
+    start: RuntimeAddr,
+    header: &Header,
+) -> Result<Vec<SiteRecord>, RemoteError> {
+    let length = RECORD * u64::from(header.sites);
+    let bytes = memory.bytes(start.plus(HEADER), length as usize)?;
+    Ok(bytes
+        .chunks_exact(RECORD as usize)
+        .map(SiteRecord::decode)
+        .collect())
+}
+
+/// Arenas in a process, found by their signature: any session's.
+#[must_use]
+pub fn find(memory: &Memory, mappings: &[Mapping]) -> Vec<(RuntimeAddr, Header)> {
+    mappings
+        .iter()
+        .filter(|m| m.execute && !m.write && !m.shared && m.inode == 0)
+        .filter_map(|m| read_header(memory, m.start).map(|header| (m.start, header)))
+        .collect()
+}
+
+/// How far a jump is trusted to reach: 2 GiB less room for the lengths of both sides.
+const REACH: u64 = (1 << 31) - (64 << 20);
+/// Distance kept from what is there, where there is room: neighbours may grow.
+const DISTANCE: u64 = 16 << 20;
+const LOWEST: u64 = 1 << 20;
+const HIGHEST: u64 = (1 << 47) - PAGE;
+
+/// Finds free addresses for `length` bytes within reach of all of `[low, high)`.
+///
+/// Below the text is preferred: above it the heap grows.
+#[must_use]
+pub fn find_gap(
+    mappings: &[Mapping],
+    low: RuntimeAddr,
+    high: RuntimeAddr,
+    length: u64,
+) -> Option<RuntimeAddr> {
+    let floor = high.0.saturating_sub(REACH).max(LOWEST);
+    let ceiling = (low.0 + REACH).min(HIGHEST);
+    let mut best: Option<(u64, u64)> = None;
+    let mut previous_end = 0;
+    let ends = mappings
+        .iter()
+        .map(|m| (m.start.0, m.end.0, m.path == b"[stack]"))
+        .chain([(HIGHEST, HIGHEST, false)]);
+    for (start, end, stack) in ends {
+        let gap = (previous_end, start);
+        previous_end = end;
+        // A stack grows down into the gap below it.
+        let gap_end = if stack {
+            start.saturating_sub(1 << 30)
+        } else {
+            gap.1
+        };
+        for distance in [DISTANCE, 0] {
+            let from = (gap.0 + distance).max(floor);
+            let to = gap_end.saturating_sub(distance).min(ceiling);
+            let Some(latest) = to.checked_sub(length) else {
+                continue;
+            };
+            let (from, latest) = (from.next_multiple_of(PAGE), latest & !(PAGE - 1));
+            if from > latest {
+                continue;
+            }
+            let below = latest + length <= low.0;
+            let place = if below {
+                latest
+            } else {
+                from.max(high.0 + DISTANCE).min(latest)
+            };
+            let away = if below {
+                low.0 - latest
+            } else {
+                (place - low.0) + REACH
+            };
+            let cost = away + if distance == 0 { 4 * REACH } else { 0 };
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, place));
+            }
+            break;
+        }
+    }
+    best.map(|(_, place)| RuntimeAddr(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_restore_is_recognised_and_a_foreign_byte_too() {
+        let site = SiteRecord {
+            site: RuntimeAddr(1),
+            pad: RuntimeAddr(2),
+            old: [0x55, 0x48, 0x89, 0xe5, 0x53],
+            new: [0xe9, 1, 2, 3, 4],
+            window: 5,
+            live: true,
+            before: 64,
+            action: 100,
+            copy: 20,
+        };
+        assert_eq!(site.judge(&site.old), Found::File);
+        assert_eq!(site.judge(&site.new), Found::Ours);
+        assert_eq!(site.judge(&[0xe9, 0x48, 2, 0xe5, 4]), Found::Ours);
+        assert_eq!(site.judge(&[0xcc, 1, 2, 3, 4]), Found::Foreign);
+        assert_eq!(SiteRecord::decode(&site.encode()), site);
+    }
+}

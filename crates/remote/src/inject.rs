@@ -1,0 +1,213 @@
+//! Runs system calls in one thread of a stopped process.
+//!
+//! The others stay stopped, so that a descriptor which exists for a moment is seen by nobody.
+//! The thread's signals are masked meanwhile and its original registers, with the interrupted
+//! system call's state in them, are given back at the end: the kernel then restarts that call as
+//! if there had been a plain stop.
+
+use std::time::{Duration, Instant};
+
+use lancet_abi::units::{RuntimeAddr, Tid};
+
+use crate::error::RemoteError;
+use crate::journal::StubRecord;
+use crate::memory::Memory;
+use crate::rseq;
+use crate::stop::{Stopped, Thread};
+use crate::stub::{Call, Resume, Stub};
+use crate::sys::{self, Registers, Wait};
+
+/// How long the calls may take before the attempt is given up. Far below the stub's own spin.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A thread that was chosen to make system calls for us; its state is given back on drop.
+pub struct Borrowed<'a> {
+    memory: &'a Memory,
+    record: &'a StubRecord,
+    tid: Tid,
+    /// What the thread goes on with: as at the stop, or at its rseq abort handler.
+    original: Registers,
+    mask: u64,
+    returned: bool,
+}
+
+/// The thread that is best moved: one that is not inside a system call that must be restarted.
+fn choose(stopped: &Stopped) -> Option<&Thread> {
+    let fit = |t: &&Thread| !t.group_stopped || stopped.threads().len() == 1;
+    let threads = || stopped.threads().iter().filter(fit);
+    threads()
+        .find(|t| !t.in_system_call() && t.pid == stopped.pid())
+        .or_else(|| threads().find(|t| t.pid == stopped.pid()))
+        .or_else(|| stopped.threads().first())
+}
+
+impl<'a> Borrowed<'a> {
+    /// Borrows one of the stopped threads. `record` is where the guardian finds its state.
+    pub fn from(
+        stopped: &Stopped,
+        memory: &'a Memory,
+        record: &'a StubRecord,
+    ) -> Result<Self, RemoteError> {
+        let pid = stopped.pid();
+        let thread = choose(stopped).ok_or(RemoteError::Gone { pid })?;
+        let mut original = thread.registers;
+        if let Some(abort) = rseq::abort_address(memory, thread) {
+            original.rip = abort.0;
+        }
+        let tid = thread.tid;
+        let mask = sys::signal_mask(tid)
+            .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_GETSIGMASK", e))?;
+        record.begin(tid, &original, mask);
+        let borrowed = Self {
+            memory,
+            record,
+            tid,
+            original,
+            mask,
+            returned: false,
+        };
+        sys::set_signal_mask(tid, u64::MAX)
+            .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_SETSIGMASK", e))?;
+        Ok(borrowed)
+    }
+
+    /// The borrowed thread.
+    #[must_use]
+    pub fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    /// Makes the calls from code that is written at `at` and stays there; returns their results
+    /// as the kernel gave them (negative errno values included).
+    pub fn run(&mut self, at: RuntimeAddr, calls: &[Call]) -> Result<Vec<i64>, RemoteError> {
+        let stub = Stub::encode(
+            calls,
+            at,
+            &self.original,
+            Resume::of(&self.original),
+            self.mask,
+        );
+        self.memory.write_text(self.tid, at, &stub.code)?;
+        self.go(at, &stub)
+    }
+
+    /// Like [`run`](Self::run), but puts the bytes that were there back when the thread has left
+    /// the code; their copy lies in the journal meanwhile.
+    pub fn run_in_slack(
+        &mut self,
+        at: RuntimeAddr,
+        calls: &[Call],
+    ) -> Result<Vec<i64>, RemoteError> {
+        let stub = Stub::encode(
+            calls,
+            at,
+            &self.original,
+            Resume::of(&self.original),
+            self.mask,
+        );
+        let before = self.memory.bytes(at, stub.code.len())?;
+        self.record.covers(at, &before);
+        self.memory.write_text(self.tid, at, &stub.code)?;
+        let results = self.go(at, &stub);
+        // The thread is stopped in the spin (or gone); it never executes these bytes again,
+        // since it goes on from registers that point elsewhere.
+        self.leave()?;
+        self.memory.write_text(self.tid, at, &before)?;
+        self.record.uncovered();
+        results
+    }
+
+    /// Points the thread back to where it was, without letting it run.
+    fn leave(&self) -> Result<(), RemoteError> {
+        let pid = self.memory.pid();
+        sys::set_registers(self.tid, &self.original)
+            .map_err(|e| RemoteError::ptrace(pid, self.tid, "PTRACE_SETREGS", e))
+    }
+
+    fn go(&mut self, at: RuntimeAddr, stub: &Stub) -> Result<Vec<i64>, RemoteError> {
+        let (pid, tid) = (self.memory.pid(), self.tid);
+        let ptrace = |what| move |e| RemoteError::ptrace(pid, tid, what, e);
+        let mut registers = self.original;
+        registers.rip = at.0;
+        registers.orig_rax = u64::MAX;
+        sys::set_registers(tid, &registers).map_err(ptrace("PTRACE_SETREGS"))?;
+        let start = Instant::now();
+        let mut pause = 20;
+        loop {
+            sys::resume(tid, 0).map_err(ptrace("PTRACE_CONT"))?;
+            let resumed = Instant::now();
+            while resumed.elapsed() < Duration::from_micros(pause) {
+                sys::yield_now();
+            }
+            pause = (pause * 2).min(2000);
+            self.stop_again()?;
+            let now = sys::registers(tid).map_err(ptrace("PTRACE_GETREGS"))?;
+            if stub.parked.contains(&now.rip.wrapping_sub(at.0)) {
+                return Ok(stub.results(&now));
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(RemoteError::Stuck { pid, tid });
+            }
+        }
+    }
+
+    fn stop_again(&self) -> Result<(), RemoteError> {
+        let (pid, tid) = (self.memory.pid(), self.tid);
+        sys::interrupt(tid).map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_INTERRUPT", e))?;
+        loop {
+            match sys::wait(tid, true) {
+                Ok(Some(Wait::Stopped { event, .. })) if event == libc::PTRACE_EVENT_STOP => {
+                    return Ok(());
+                }
+                // Masked signals stay pending; only SIGSTOP and the kernel's own faults come.
+                Ok(Some(Wait::Stopped { signal, event })) => {
+                    let deliver = if event == 0 { signal } else { 0 };
+                    sys::resume(tid, deliver)
+                        .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_CONT", e))?;
+                }
+                Ok(None) => {}
+                Ok(Some(Wait::Exited(_) | Wait::Killed(_))) | Err(_) => {
+                    return Err(RemoteError::Gone { pid });
+                }
+            }
+        }
+    }
+
+    /// Gives the thread back, as it was.
+    pub fn give_back(mut self) -> Result<(), RemoteError> {
+        self.restore()
+    }
+
+    fn restore(&mut self) -> Result<(), RemoteError> {
+        if self.returned {
+            return Ok(());
+        }
+        self.returned = true;
+        let (pid, tid) = (self.memory.pid(), self.tid);
+        self.leave()?;
+        sys::set_signal_mask(tid, self.mask)
+            .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_SETSIGMASK", e))?;
+        self.record.end();
+        Ok(())
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        // Only a thread that no longer exists cannot be given back.
+        let _ = self.restore();
+    }
+}
+
+/// Turns the kernel's answer to a call into a result.
+pub fn checked(pid: lancet_abi::units::Pid, call: &Call, result: i64) -> Result<u64, RemoteError> {
+    // The whole errno range, not some of it: an unchecked -EAGAIN has been taken for an address.
+    if (-4095..0).contains(&result) {
+        return Err(RemoteError::Call {
+            pid,
+            what: call.name,
+            source: std::io::Error::from_raw_os_error(-result as i32),
+        });
+    }
+    Ok(result as u64)
+}

@@ -1,0 +1,405 @@
+//! Stops every thread that shares an address space, within a budget, or none of them.
+//!
+//! ```no_run
+//! # use lancet_remote::{StopBudget, Stopped};
+//! # use lancet_abi::units::Pid;
+//! let stopped = Stopped::all(Pid(1234), StopBudget::default())?;
+//! for thread in stopped.threads() {
+//!     println!("{} is at {:#x}", thread.tid, thread.registers.rip);
+//! }
+//! drop(stopped); // all run on, as if nothing had been
+//! # Ok::<(), lancet_remote::RemoteError>(())
+//! ```
+//!
+//! The unit is the address space, not the process: children of vfork and processes made by
+//! `clone(CLONE_VM)` run the same text. When one thread does not come in time all are released
+//! at once and the caller tries again later; a thread that is late is let go the moment it
+//! arrives. No signal is lost: one that arrives meanwhile is delivered before the stop is taken.
+
+use std::collections::HashSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+use lancet_abi::units::{Pid, RuntimeAddr, Tid};
+use lancet_procs as procs;
+
+use crate::error::RemoteError;
+use crate::sys::{self, Registers, Wait};
+use crate::watchdog::Watch;
+
+/// How long a target may be held up while its threads are collected.
+#[derive(Clone, Copy, Debug)]
+pub struct StopBudget {
+    /// For the process.
+    pub base: Duration,
+    /// And for each of its threads.
+    pub per_thread: Duration,
+}
+
+impl Default for StopBudget {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_millis(5),
+            per_thread: Duration::from_micros(20),
+        }
+    }
+}
+
+impl StopBudget {
+    fn total(&self, threads: usize) -> Duration {
+        self.base + self.per_thread * u32::try_from(threads).unwrap_or(u32::MAX)
+    }
+}
+
+/// One stopped thread.
+#[derive(Debug)]
+pub struct Thread {
+    /// Its id.
+    pub tid: Tid,
+    /// Its process; differs from the target's for vfork children and the like.
+    pub pid: Pid,
+    /// Its registers as they were at the stop.
+    pub registers: Registers,
+    /// Whether it is stopped by job control as well.
+    pub group_stopped: bool,
+}
+
+impl Thread {
+    /// Where it goes on.
+    #[must_use]
+    pub fn ip(&self) -> RuntimeAddr {
+        RuntimeAddr(self.registers.rip)
+    }
+
+    /// Whether it was interrupted inside a system call that the kernel will restart or end with
+    /// EINTR when it goes on.
+    #[must_use]
+    pub fn in_system_call(&self) -> bool {
+        self.registers.orig_rax as i64 >= 0 && matches!(self.registers.rax as i64, -516..=-512 | -4)
+    }
+}
+
+/// All threads of one address space, stopped. Dropping it lets them run on.
+pub struct Stopped {
+    pid: Pid,
+    threads: Vec<Thread>,
+    since: Instant,
+    watch: Watch,
+    adopted: bool,
+}
+
+enum Arrival {
+    Yes { group_stopped: bool },
+    NotYet,
+    Ended,
+}
+
+/// Asks once whether a seized and interrupted thread has come to its stop.
+fn arrival(tid: Tid, watch: &Watch) -> io::Result<Arrival> {
+    match sys::wait(tid, false) {
+        Ok(None) => Ok(Arrival::NotYet),
+        Ok(Some(Wait::Exited(_) | Wait::Killed(_))) => {
+            watch.released(tid);
+            Ok(Arrival::Ended)
+        }
+        Ok(Some(Wait::Stopped { signal, event })) => {
+            if event == libc::PTRACE_EVENT_STOP {
+                return Ok(Arrival::Yes {
+                    group_stopped: signal != libc::SIGTRAP,
+                });
+            }
+            // A signal was on its way. Its handler's frame is built first; the stop that was
+            // asked for is still pending and follows at once.
+            match sys::resume(tid, if event == 0 { signal } else { 0 }) {
+                Ok(()) => Ok(Arrival::NotYet),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(Arrival::NotYet),
+                Err(error) => Err(error),
+            }
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+            watch.released(tid);
+            Ok(Arrival::Ended)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits for a thread that was late and lets it go the moment it arrives.
+fn release_when_it_arrives(tid: Tid, watch: &Watch) {
+    loop {
+        match sys::wait(tid, true) {
+            Ok(Some(Wait::Stopped { signal, event })) => {
+                let deliver = if event == 0 { signal } else { 0 };
+                if sys::detach(tid, deliver).is_ok() {
+                    break;
+                }
+            }
+            Ok(None) => {}
+            Ok(Some(_)) | Err(_) => break,
+        }
+    }
+    watch.released(tid);
+}
+
+/// The processes that share `pid`'s memory: itself, and children by vfork or `CLONE_VM`.
+fn sharers(pid: Pid) -> Vec<Pid> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while next < found.len() {
+        for child in procs::children(found[next]).unwrap_or_default() {
+            if !found.contains(&child) && sys::same_memory(pid, child).unwrap_or(false) {
+                found.push(child);
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+struct Collector {
+    pid: Pid,
+    seized: Vec<(Pid, Tid)>,
+    known: HashSet<Tid>,
+    arrived: Vec<Thread>,
+    watch: Watch,
+    first_interrupt: Option<Instant>,
+}
+
+impl Collector {
+    /// Seizes threads not seen before. Returns whether there was one.
+    fn seize_new(&mut self) -> Result<bool, RemoteError> {
+        let mut any = false;
+        for pid in sharers(self.pid) {
+            for tid in procs::tids(pid).unwrap_or_default() {
+                if !self.known.insert(tid) {
+                    continue;
+                }
+                match sys::seize(tid, 0) {
+                    Ok(()) => {
+                        self.watch.seized(tid);
+                        self.seized.push((pid, tid));
+                        any = true;
+                    }
+                    Err(error) => self.seize_failed(pid, tid, error)?,
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    /// An ended thread (a zombie leader too) is no obstacle; anything else is.
+    fn seize_failed(&self, pid: Pid, tid: Tid, error: io::Error) -> Result<(), RemoteError> {
+        let status = match procs::thread_status(pid, tid) {
+            Ok(status) => status,
+            Err(_) => return Ok(()),
+        };
+        if matches!(status.state, 'Z' | 'X') || error.raw_os_error() == Some(libc::ESRCH) {
+            return Ok(());
+        }
+        if status.tracer_pid != 0 {
+            return Err(RemoteError::Traced {
+                pid: self.pid,
+                tracer: Pid(status.tracer_pid),
+            });
+        }
+        Err(RemoteError::Denied {
+            pid: self.pid,
+            source: error,
+        })
+    }
+
+    fn interrupt_all(&mut self, from: usize) {
+        self.first_interrupt.get_or_insert_with(Instant::now);
+        for &(_, tid) in &self.seized[from..] {
+            // A thread that has ended meanwhile is noticed when it is waited for.
+            let _ = sys::interrupt(tid);
+        }
+    }
+
+    /// Collects the arrivals of `seized[from..]`; the first late one is returned.
+    fn collect(&mut self, from: usize, budget: StopBudget) -> Result<Option<Tid>, RemoteError> {
+        let start = self.first_interrupt.unwrap_or_else(Instant::now);
+        let mut waiting: Vec<(Pid, Tid)> = self.seized[from..].to_vec();
+        let mut rounds = 0u32;
+        loop {
+            let mut late = Vec::new();
+            for (pid, tid) in waiting {
+                if self.watch.was_reaped(tid) {
+                    self.watch.released(tid);
+                    continue;
+                }
+                match arrival(tid, &self.watch)
+                    .map_err(|e| RemoteError::ptrace(self.pid, tid, "wait", e))?
+                {
+                    Arrival::Yes { group_stopped } => match sys::registers(tid) {
+                        Ok(registers) => self.arrived.push(Thread {
+                            tid,
+                            pid,
+                            registers,
+                            group_stopped,
+                        }),
+                        // Killed between its stop and the question: its end follows.
+                        Err(_) => late.push((pid, tid)),
+                    },
+                    Arrival::NotYet => late.push((pid, tid)),
+                    Arrival::Ended => {}
+                }
+            }
+            if late.is_empty() {
+                return Ok(None);
+            }
+            if start.elapsed() > budget.total(self.known.len()) {
+                return Ok(Some(late[0].1));
+            }
+            waiting = late;
+            rounds += 1;
+            if rounds < 50 {
+                sys::yield_now();
+            } else {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Lets go of everything. Blocks while a late thread has not arrived: the kernel cannot
+    /// detach a running thread, and only this thread may do it.
+    fn release(&mut self) {
+        for thread in self.arrived.drain(..) {
+            let _ = sys::detach(thread.tid, 0);
+            self.watch.released(thread.tid);
+            self.seized.retain(|&(_, tid)| tid != thread.tid);
+        }
+        for (_, tid) in std::mem::take(&mut self.seized) {
+            release_when_it_arrives(tid, &self.watch);
+        }
+    }
+}
+
+impl Stopped {
+    /// Stops all threads that share the memory of `pid`.
+    pub fn all(pid: Pid, budget: StopBudget) -> Result<Self, RemoteError> {
+        let mut collector = Collector {
+            pid,
+            seized: Vec::new(),
+            known: HashSet::new(),
+            arrived: Vec::new(),
+            watch: Watch::start(),
+            first_interrupt: None,
+        };
+        loop {
+            let from = collector.seized.len();
+            let any = match collector.seize_new() {
+                Ok(any) => any,
+                Err(error) => {
+                    collector.interrupt_all(0);
+                    collector.release();
+                    return Err(error);
+                }
+            };
+            if !any {
+                break;
+            }
+            collector.interrupt_all(from);
+            match collector.collect(from, budget) {
+                Ok(None) => {}
+                Ok(Some(tid)) => {
+                    let budget_us = budget.total(collector.known.len()).as_micros() as u64;
+                    collector.release();
+                    return Err(RemoteError::Busy {
+                        pid,
+                        tid,
+                        budget_us,
+                    });
+                }
+                Err(error) => {
+                    collector.release();
+                    return Err(error);
+                }
+            }
+        }
+        if collector.arrived.is_empty() {
+            return Err(RemoteError::Gone { pid });
+        }
+        Ok(Self {
+            pid,
+            threads: std::mem::take(&mut collector.arrived),
+            since: collector.first_interrupt.unwrap_or_else(Instant::now),
+            watch: collector.watch,
+            adopted: false,
+        })
+    }
+
+    /// One thread that this thread of ours has seized and stopped already, as at the start of a
+    /// command: it is the only one of its address space, and it stays stopped on drop.
+    pub fn adopt(pid: Pid, tid: Tid) -> Result<Self, RemoteError> {
+        let registers =
+            sys::registers(tid).map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_GETREGS", e))?;
+        Ok(Self {
+            pid,
+            threads: vec![Thread {
+                tid,
+                pid,
+                registers,
+                group_stopped: false,
+            }],
+            since: Instant::now(),
+            watch: Watch::start(),
+            adopted: true,
+        })
+    }
+
+    /// The process that was asked for.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The threads, all of them stopped.
+    #[must_use]
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// Any one thread that this thread of ours has stopped, for requests that need one.
+    #[must_use]
+    pub fn any(&self) -> Tid {
+        self.threads[0].tid
+    }
+
+    /// How long the target has been held up, at most.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Lets one thread go on at another address when all are released.
+    ///
+    /// If it is between a system call and its restart, the restart takes place there too.
+    pub fn move_to(&mut self, tid: Tid, ip: RuntimeAddr) -> Result<(), RemoteError> {
+        let pid = self.pid;
+        let Some(thread) = self.threads.iter_mut().find(|t| t.tid == tid) else {
+            return Err(RemoteError::Gone { pid });
+        };
+        let mut registers = thread.registers;
+        registers.rip = ip.0;
+        sys::set_registers(tid, &registers)
+            .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_SETREGS", e))?;
+        thread.registers = registers;
+        Ok(())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if self.adopted {
+            return;
+        }
+        for thread in &self.threads {
+            // A thread that was killed meanwhile is reaped here, so that nothing of it stays.
+            if sys::detach(thread.tid, 0).is_err() {
+                let _ = sys::wait(thread.tid, false);
+            }
+            self.watch.released(thread.tid);
+        }
+    }
+}
