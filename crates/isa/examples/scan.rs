@@ -5,9 +5,11 @@
 #[path = "../tests/common/library.rs"]
 mod library;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use lancet_isa::{Entries, FaultPolicy, PlanRequest, plan};
+use lancet_abi::units::LinkAddr;
+use lancet_isa::{Entries, FaultPolicy, Function, PlanRequest, Text, plan};
 
 fn main() {
     let path = std::env::args()
@@ -38,9 +40,32 @@ fn main() {
     );
 
     let entries = Entries::scan(&module.text, &module.roots);
+    count("starts", &module, &entries, |function, _| {
+        vec![function.start]
+    });
+    count("rets", &module, &entries, |function, text| {
+        let bytes = text.from(function.start);
+        let len = bytes
+            .len()
+            .min(function.end.offset_from(function.start) as usize);
+        let decoder = iced_x86::Decoder::with_ip(64, &bytes[..len], function.start.0, 0);
+        let rets = decoder
+            .into_iter()
+            .filter(|i| i.flow_control() == iced_x86::FlowControl::Return);
+        rets.map(|i| LinkAddr(i.ip())).collect()
+    });
+}
+
+/// Plans the sites that `sites` names in each function, and prints how many are refused, by reason.
+fn count(
+    what: &str,
+    module: &library::Library<'_>,
+    entries: &Entries,
+    sites: impl Fn(&Function, &Text<'_>) -> Vec<LinkAddr>,
+) {
     let start = Instant::now();
-    let mut refused = std::collections::BTreeMap::<_, usize>::new();
-    let mut planned = 0;
+    let mut refused = BTreeMap::<_, usize>::new();
+    let mut planned = 0_usize;
     for function in &module.functions {
         let Some(text) = module
             .text
@@ -49,22 +74,24 @@ fn main() {
         else {
             continue;
         };
-        let request = PlanRequest {
-            text,
-            site: function.start,
-            function: *function,
-            entries: &entries,
-            roots: &module.roots,
-            faults: FaultPolicy::Native,
-        };
-        match plan(&request) {
-            Ok(_) => planned += 1,
-            Err(refusal) => *refused.entry(refusal.reason()).or_default() += 1,
+        for site in sites(function, text) {
+            let request = PlanRequest {
+                text,
+                site,
+                function: *function,
+                entries,
+                roots: &module.roots,
+                faults: FaultPolicy::Native,
+            };
+            match plan(&request) {
+                Ok(_) => planned += 1,
+                Err(refusal) => *refused.entry(refusal.reason()).or_default() += 1,
+            }
         }
     }
+    let all = planned + refused.values().sum::<usize>();
     println!(
-        "plan: {planned} of {} in {:?}, refused: {refused:?}",
-        module.functions.len(),
+        "{what}: {planned} of {all} planned in {:?}, refused: {refused:?}",
         start.elapsed()
     );
 }

@@ -26,6 +26,13 @@
 //! - A jump replaces an `endbr64` at the site ([`Plan::starts_with_endbr`]). Kernels do not enforce indirect branch
 //!   tracking in user space; where one does, an indirect call to the site would fault.
 //!
+//! # Limits
+//!
+//! Long branches are found at every byte offset. Short ones are found where decoding from the nearest [start](Roots::starts)
+//! is in step, so data between instructions without a start behind it may hide a short branch. An address that a program
+//! computes from parts can't be seen: a site behind its function's start is refused when the function has an indirect
+//! jump whose origin is unknown; at the start no such jump is expected.
+//!
 //! # What it is not for
 //!
 //! It does not follow jumps (a probe on a thunk counts the thunk), it does not prove that registers are dead, and it

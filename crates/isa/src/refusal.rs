@@ -5,6 +5,7 @@ use thiserror::Error;
 
 /// Why a site can't be patched. Addresses are link addresses of the module, unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The decoder does not know the bytes, so their length is unknown.
     #[error("unknown instruction at {at} ({}): its length can't be told; probe another offset of this function", hex(.bytes))]

@@ -43,7 +43,7 @@ fn code() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, rng_seed: RngSeed::Fixed(0x1a9ce7), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, rng_seed: RngSeed::Fixed(0x1a9ce7), ..ProptestConfig::default() })]
 
     #[test]
     fn accepted_plans_have_right_copies(
