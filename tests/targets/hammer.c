@@ -1,4 +1,4 @@
-// cc: -O2 -g -pthread
+// cc: -O2 -g -pthread -mno-red-zone
 // hammer THREADS: every thread calls a function and its direct neighbours all the time and checks
 // each result, from the start to the end of input. `calls` tells how often each was called.
 #include "target.h"

@@ -1,4 +1,4 @@
-// cc: -O2 -g -pthread
+// cc: -O2 -g -pthread -mno-red-zone
 // sigframe: at `stay` a thread goes into a signal handler that interrupted it two bytes behind the
 // start of sigframe_function, and stays there until `leave`; then the function's result is
 // checked. Meanwhile that address lies nowhere but in the signal frame.

@@ -1,4 +1,4 @@
-// cc: -O2 -g -pthread
+// cc: -O2 -g -pthread -mno-red-zone
 // windowspin: five threads, each of which stands nearly always at another byte (0 to 4) of the
 // first five of its function. Every result is checked. `calls` tells the calls of each function.
 #include "target.h"
