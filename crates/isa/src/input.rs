@@ -39,7 +39,8 @@ pub struct Roots<'a> {
     pub starts: Vec<LinkAddr>,
     /// Landing pads, relocated pointers into text, the program's entry, init arrays.
     pub entries: Vec<LinkAddr>,
-    /// Read-only data by link address, where jump tables lie.
+    /// Read-only data by link address, where jump tables lie. In a position-dependent program, whose pointers have no
+    /// relocations, the initialised writable data belongs here too.
     pub data: Vec<(LinkAddr, &'a [u8])>,
     /// Bytes that no window may touch: the program's own rseq sections with the stretch before them from the store of
     /// `rseq_cs`, and the signature before each abort handler.

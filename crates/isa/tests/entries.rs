@@ -122,6 +122,22 @@ fn tables_of_distances_and_of_addresses_are_read() {
 }
 
 #[test]
+fn tables_of_addresses_are_read_through_a_register_too() {
+    // mov eax, DATA; jmp [rax+rdi*8]
+    let table = [BASE + 8, BASE + 10, 1, BASE + 9]
+        .map(u64::to_le_bytes)
+        .concat();
+    let roots = Roots {
+        data: vec![(LinkAddr(DATA), &table)],
+        ..Roots::default()
+    };
+    assert_eq!(
+        scan("b8 00 00 50 00 ff 24 f8 90 90 90 90 c3", &roots),
+        [8, 10]
+    );
+}
+
+#[test]
 fn table_that_does_not_enter_the_window_lets_it_pass() {
     let mut module =
         Module::of("48 8d 05 f9 ff 0f 00 48 63 0c b8 48 01 c1 ff e1 90 90 90 90 90 c3");
@@ -149,6 +165,15 @@ fn indirect_jump_of_unknown_origin_refuses_the_middle_but_not_the_start() {
     // A pointer that is loaded whole was made from an address that the scan knows.
     let loaded = Module::of("90 90 90 90 90 90 90 48 8b 57 08 ff e2");
     assert_eq!(loaded.copy(1).0.window_len(), 5);
+    // A call or a hidden operand writes the register behind the load.
+    for between in ["e8 10 00 00 00", "48 f7 e2"] {
+        let overwritten = Module::of(&format!("90 90 90 90 90 90 90 48 8b 47 08 {between} ff e0"));
+        assert_eq!(
+            overwritten.refusal(1).reason(),
+            "indirect jump in the function",
+            "{between}"
+        );
+    }
     // One instruction needs no proof, nor does the padding behind a last ret.
     assert_eq!(
         Module::of("90 b8 01 00 00 00 ff e2").copy(1).0.window_len(),

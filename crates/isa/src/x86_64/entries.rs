@@ -251,7 +251,7 @@ impl<'a> Sweep<'a> {
     /// A number that may be an address in position-dependent code.
     fn number(&mut self, value: u64) {
         if value >= LOWEST_ABSOLUTE {
-            self.entries.add(value);
+            self.address(value);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A walk over one function: is the site an instruction start, and where do its indirect jumps go?
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use lancet_abi::units::LinkAddr;
 
 use super::{decode, tables, window};
@@ -84,15 +84,21 @@ fn register_is_known(
     pointer_is_known: impl Fn(&Instruction) -> bool,
 ) -> bool {
     let register = jump.op0_register().full_register();
-    let writer = before.iter().rev().find(|i| {
-        i.op0_kind() == OpKind::Register
-            && i.op0_register().full_register() == register
-            && !matches!(
-                i.mnemonic(),
-                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push
-            )
-    });
-    let Some(writer) = writer else { return false };
+    let mut factory = InstructionInfoFactory::new();
+    let mut writes = |i: &Instruction| {
+        i.is_call_near()
+            || i.is_call_near_indirect()
+            || factory.info(i).used_registers().iter().any(|used| {
+                let reads = matches!(
+                    used.access(),
+                    OpAccess::None | OpAccess::Read | OpAccess::CondRead
+                );
+                !reads && used.register().full_register() == register
+            })
+    };
+    let Some(writer) = before.iter().rev().find(|i| writes(i)) else {
+        return false;
+    };
     match writer.mnemonic() {
         Mnemonic::Add if writer.op1_kind() == OpKind::Register => {
             let distance = before.iter().rev().any(|i| {

@@ -7,7 +7,7 @@ use crate::Entries;
 /// What the sweep saw of tables: where they may start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bases {
-    /// Addresses that code takes; each may be a table of 32-bit distances from itself.
+    /// Addresses that code takes; each may be a table of 32-bit distances from itself, or of addresses.
     pub(super) relative: Vec<u64>,
     /// Addresses that code indexes by eight bytes; each may be a table of addresses.
     pub(super) absolute: Vec<u64>,
@@ -30,7 +30,7 @@ impl Bases {
             let limit = self.relative.get(i + 1).copied().unwrap_or(u64::MAX);
             relative(data, *base, limit, |target| entries.add(target));
         }
-        for base in &self.absolute {
+        for base in self.absolute.iter().chain(&self.relative) {
             for word in bytes_at(data, *base).as_chunks::<8>().0 {
                 if !entries.add(u64::from_le_bytes(*word)) {
                     break;
