@@ -1,6 +1,6 @@
 //! Actions to machine code: what runs at every hit.
 //!
-//! `emit` turns the built-in actions of one site into x86-64 bytes that go in
+//! [`emit`] turns the built-in actions of one site into x86-64 bytes that go in
 //! front of the site's displaced instructions. The bytes touch no vector
 //! register, call nothing, make no system call (but `gettid` where a thread's
 //! id can't be read), and leave every register and flag as found. Counters are
@@ -12,7 +12,14 @@
 //! area that it names in [`Env`]. Not for scripts: they need a compiler.
 
 pub mod action;
+mod counter;
+mod emit;
+mod emitter;
 pub mod error;
+mod keyed;
+mod verify;
 
 pub use action::{Action, Code, Env, Form, Key, Register, Rseq, Update, Value};
+pub use emit::emit;
 pub use error::JitError;
+pub use verify::verify;

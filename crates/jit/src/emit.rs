@@ -1,0 +1,242 @@
+//! From actions to code: checks, choice of registers, order.
+
+use iced_x86::code_asm::{AsmRegister64, byte_ptr, r11, rax, rcx, rdx};
+use iced_x86::{Code as Op, IcedError, Instruction};
+use lancet_abi::units::RuntimeAddr;
+use lancet_abi::{MapLayout, histogram, map, private};
+
+use crate::action::{Action, Code, Env, Form, Key, Update, Value};
+use crate::counter::Addition;
+use crate::emitter::{Emitter, Source, absolute, source};
+use crate::error::JitError;
+use crate::keyed;
+
+/// Compiles the actions of one site, in order, for the address `at`
+/// (32-aligned, where an rseq descriptor may lie first). `site` is what
+/// [`crate::Register::Ip`] reads.
+///
+/// # Errors
+/// An action that the layout or this compiler can't serve, or a region too far
+/// from `at`.
+pub fn emit(
+    actions: &[Action],
+    form: Form,
+    env: &Env,
+    at: RuntimeAddr,
+    site: RuntimeAddr,
+) -> Result<Code, JitError> {
+    if !at.0.is_multiple_of(32) {
+        return Err(JitError::Alignment { at, site });
+    }
+    let steps = actions
+        .iter()
+        .filter(|action| !matches!(action, Action::MarkUncertain))
+        .map(|action| check(action, env, site))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mark = actions.contains(&Action::MarkUncertain);
+    assemble(&steps, mark, form, env, at, site).map_err(|error| JitError::Encode {
+        site,
+        at,
+        region: env.region,
+        reason: error.to_string(),
+    })
+}
+
+/// An action whose every part is known to be there.
+enum Step {
+    Plain {
+        slot: lancet_abi::SlotId,
+        update: Update,
+    },
+    Keyed {
+        map: MapLayout,
+        meta: u32,
+        key: Key,
+        update: Update,
+    },
+}
+
+fn check(action: &Action, env: &Env, site: RuntimeAddr) -> Result<Step, JitError> {
+    let argument = |value| match value {
+        Value::Arg(argument) if argument > Value::MAX_ARG => {
+            Err(JitError::Argument { argument, site })
+        }
+        _ => Ok(()),
+    };
+    let needed = |update| match update {
+        Update::Count => Ok(1),
+        Update::Sum(value) => argument(value).map(|()| 1),
+        Update::Hist(value) => argument(value).map(|()| histogram::BUCKETS),
+    };
+    match *action {
+        Action::Plain { slot, update } => {
+            let slots = env.layout.slots();
+            if u64::from(slot.0) + u64::from(needed(update)?) > u64::from(slots) {
+                return Err(JitError::Slot { slot, slots, site });
+            }
+            Ok(Step::Plain { slot, update })
+        }
+        Action::Keyed {
+            map: id,
+            function,
+            key,
+            update,
+        } => {
+            let map = *env.layout.map(id).ok_or(JitError::Map { map: id, site })?;
+            if let Key::Value(value) = key {
+                argument(value)?;
+            }
+            let needed = needed(update)?;
+            if map.width != needed {
+                return Err(JitError::Width {
+                    map: id,
+                    width: map.width,
+                    needed,
+                    site,
+                });
+            }
+            let meta = map::meta(function).ok_or(JitError::Function {
+                function: function.unwrap_or_default(),
+                site,
+            })?;
+            Ok(Step::Keyed {
+                map,
+                meta,
+                key,
+                update,
+            })
+        }
+        Action::MarkUncertain => unreachable!("filtered out by the caller"),
+    }
+}
+
+fn assemble(
+    steps: &[Step],
+    mark: bool,
+    form: Form,
+    env: &Env,
+    at: RuntimeAddr,
+    site: RuntimeAddr,
+) -> Result<Code, IcedError> {
+    let mut emitter = Emitter::new(env, form, at, site)?;
+    let keyed = steps.iter().any(|step| matches!(step, Step::Keyed { .. }));
+    let flags = !steps.is_empty() && (keyed || emitter.rseq().is_none());
+    let registers = registers(steps, mark && !emitter.mode_is_near(), &emitter);
+    if steps.is_empty() && !mark {
+        return Ok(Code {
+            bytes: Vec::new(),
+            entry: 0,
+            end: 0,
+        });
+    }
+    emitter.enter(&registers, flags)?;
+    if mark {
+        mark_uncertain(&mut emitter)?;
+    }
+    for step in steps {
+        match *step {
+            Step::Plain { slot, update } => plain(&mut emitter, slot, update)?,
+            Step::Keyed {
+                map,
+                meta,
+                key,
+                update,
+            } => emitter.keyed(map, meta, key, update)?,
+        }
+    }
+    emitter.leave(&registers)?;
+    let (bytes, entry) = emitter.finish()?;
+    let end = bytes.len() as u32;
+    Ok(Code { bytes, entry, end })
+}
+
+/// What has to be saved for all steps together.
+fn registers(steps: &[Step], far_mark: bool, emitter: &Emitter<'_>) -> Vec<AsmRegister64> {
+    let mut registers = Vec::new();
+    if far_mark || !steps.is_empty() {
+        registers.push(rcx);
+    }
+    if !steps.is_empty() {
+        registers.push(rax);
+    }
+    for step in steps {
+        match step {
+            Step::Keyed { key, .. } => {
+                registers.extend(keyed::REGISTERS);
+                if *key == Key::Tid && emitter.tid_from_fs().is_none() {
+                    registers.push(r11);
+                }
+            }
+            Step::Plain {
+                update: Update::Hist(_),
+                ..
+            } => registers.push(rdx),
+            Step::Plain { .. } => {}
+        }
+    }
+    // A summand that stays in its own register needs no other.
+    let copies = steps.iter().any(|step| match step {
+        Step::Plain {
+            update: Update::Sum(value),
+            ..
+        } => match source(*value) {
+            Source::Register(register) => registers.contains(&register),
+            Source::Stack(_) | Source::StackPointer | Source::Site => true,
+        },
+        _ => false,
+    });
+    if copies {
+        registers.push(rdx);
+    }
+    let mut seen = Vec::new();
+    registers.retain(|register| {
+        !seen.contains(register) && {
+            seen.push(*register);
+            true
+        }
+    });
+    registers
+}
+
+fn plain(
+    emitter: &mut Emitter<'_>,
+    slot: lancet_abi::SlotId,
+    update: Update,
+) -> Result<(), IcedError> {
+    let mut addition = Addition {
+        slot,
+        index: None,
+        addend: None,
+    };
+    match update {
+        Update::Count => {}
+        Update::Sum(value) => {
+            addition.addend = Some(match source(value) {
+                Source::Register(register) if !emitter.is_saved(register.into()) => register,
+                _ => {
+                    emitter.load(rdx, value)?;
+                    rdx
+                }
+            });
+        }
+        Update::Hist(value) => {
+            emitter.load(rdx, value)?;
+            emitter.bucket()?;
+            addition.index = Some(rdx);
+        }
+    }
+    emitter.add(addition, false)
+}
+
+/// Sets the mode's byte for good; later hits, and the vfork child that shares
+/// this memory, see it.
+fn mark_uncertain(emitter: &mut Emitter<'_>) -> Result<(), IcedError> {
+    let byte = emitter.env.mode.plus(private::UNCERTAIN_BYTE);
+    if emitter.mode_is_near() {
+        let store = Instruction::with2(Op::Mov_rm8_imm8, absolute(byte), 1i32)?;
+        emitter.asm.add_instruction(store)
+    } else {
+        emitter.asm.mov(rcx, byte.0)?;
+        emitter.asm.mov(byte_ptr(rcx), 1)
+    }
+}
