@@ -10,13 +10,16 @@ use lancet_bench::hit::{self, Options};
 use lancet_bench::trigger::{TRIGGER_ARGUMENT, targets};
 use lancet_bench::{Bare, Engine, Error, Kernel, Method, Trigger, run_trigger};
 
+/// A test, given this binary.
+type Test = fn(&Path);
+
 fn main() -> ExitCode {
     let mut args = env::args_os().skip(1);
     if args.next().is_some_and(|first| first == TRIGGER_ARGUMENT) {
         return run_trigger(args);
     }
     let exe = env::current_exe().expect("the running test has a path");
-    let tests: [(&str, fn(&Path)); 6] = [
+    let tests: [(&str, Test); 6] = [
         ("trigger_calls_in_threads", trigger_calls_in_threads),
         ("unknown_functions_are_named", unknown_functions_are_named),
         (

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use lancet_testkit::{Error, Running, bpftrace_count, skip, target, text_equals_file, thread_count, try_target};
+use lancet_testkit::{
+    Error, Running, bpftrace_count, skip, target, text_equals_file, thread_count, try_target,
+};
 
 /// The numbers of an answer, without its word.
 fn numbers(line: &str) -> Vec<u64> {
-    line.split(' ').filter_map(|word| word.rsplit('=').next()?.parse().ok()).collect()
+    line.split(' ')
+        .filter_map(|word| word.rsplit('=').next()?.parse().ok())
+        .collect()
 }
 
 fn sleep(milliseconds: u64) {
@@ -34,8 +38,17 @@ fn hammer_runs_from_start_to_end() {
 
 #[test]
 fn blocked_threads_acknowledge_each_wake_up() {
-    let modes =
-        ["sigsuspend", "pause", "ppoll", "epoll_pwait", "futex", "nanosleep", "clock_nanosleep", "read", "accept"];
+    let modes = [
+        "sigsuspend",
+        "pause",
+        "ppoll",
+        "epoll_pwait",
+        "futex",
+        "nanosleep",
+        "clock_nanosleep",
+        "read",
+        "accept",
+    ];
     let mut all = modes.map(|mode| Running::start("blocked", &[mode]));
     for running in &mut all {
         for _ in 0..5 {
@@ -85,7 +98,11 @@ fn sigframe_stays_and_leaves() {
         assert!(stays.starts_with("staying "), "{stays}");
         let before = numbers(&stays);
         sleep(5);
-        assert_eq!(numbers(&running.ask("calls")), before, "it went on while in the handler");
+        assert_eq!(
+            numbers(&running.ask("calls")),
+            before,
+            "it went on while in the handler"
+        );
         assert!(running.ask("leave").starts_with("left "));
     }
     assert_eq!(running.finish_ok(), ["2"]);
@@ -125,7 +142,10 @@ fn sleepers_sleep_and_runners_run() {
 #[test]
 fn flags_and_registers_are_kept_natively() {
     let mut running = Running::start("flags", &[]);
-    assert_eq!(running.ask("go 500"), "counts b031=500 b033=500 b033_short=500 b034=500 b039=500");
+    assert_eq!(
+        running.ask("go 500"),
+        "counts b031=500 b033=500 b033_short=500 b034=500 b039=500"
+    );
     assert_eq!(running.finish_ok(), ["500"]);
 }
 
@@ -134,8 +154,14 @@ fn reloc_functions_are_right_natively() {
     let mut running = Running::start("reloc", &[]);
     let counts = running.ask("go 7");
     // Seven rounds of 1 to 7 turns.
-    assert!(counts.contains(" b008=28 ") && counts.contains(" b020_loop=28 "), "{counts}");
-    assert!(counts.contains(" b013_c=21 ") && counts.contains(" b004=21 "), "{counts}");
+    assert!(
+        counts.contains(" b008=28 ") && counts.contains(" b020_loop=28 "),
+        "{counts}"
+    );
+    assert!(
+        counts.contains(" b013_c=21 ") && counts.contains(" b004=21 "),
+        "{counts}"
+    );
     let _ = running.finish_ok();
 }
 
@@ -168,7 +194,12 @@ fn bpftrace_counts_what_the_target_counts() {
         running.ask("go 7");
     });
     running.ask("go 7");
-    let Some(counted) = counted else { skip!("bpftrace needs to be installed and root") };
-    assert_eq!(counted, 28, "one for each execution of the first instruction");
+    let Some(counted) = counted else {
+        skip!("bpftrace needs to be installed and root")
+    };
+    assert_eq!(
+        counted, 28,
+        "one for each execution of the first instruction"
+    );
     let _ = running.finish_ok();
 }

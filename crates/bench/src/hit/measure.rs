@@ -191,10 +191,13 @@ fn share(lane: &mut Lane<'_>, series: &Series<'_>, milliseconds: u64) -> anyhow:
     reason = "calls of one round stay far below 2^52"
 )]
 fn rate(samples: &[ThreadSample]) -> f64 {
-    samples
+    let calls: u64 = samples.iter().map(|sample| sample.calls).sum();
+    let wall_ns = samples
         .iter()
-        .map(|sample| sample.calls as f64 / sample.wall_ns.max(1) as f64 * 1e3)
-        .sum()
+        .map(|sample| sample.wall_ns)
+        .max()
+        .unwrap_or(0);
+    calls as f64 / wall_ns.max(1) as f64 * 1e3
 }
 
 fn summarise(
@@ -235,4 +238,61 @@ fn summarise(
 /// `uprobe-nop` for `uprobe_target_nop`, as the kernel's benchmark calls it.
 fn short_name(function: &str) -> String {
     function.replacen("_target_", "-", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_over_the_time_until_the_last_thread_ended() {
+        let sample = |calls, wall_ns| ThreadSample {
+            calls,
+            cpu_ns: 1,
+            wall_ns,
+        };
+        assert_eq!(
+            rate(&[sample(3_000, 1_000_000), sample(1_000, 2_000_000)]),
+            2.0
+        );
+        assert_eq!(rate(&[]), 0.0);
+    }
+
+    #[test]
+    fn the_added_cost_is_taken_within_each_round() {
+        let share = |call_ns| Share {
+            rate: 1.0,
+            call_ns,
+            calls: 10,
+            hits: 10,
+        };
+        // The machine was slow in the second round, for both.
+        let bare = [share(1.0), share(50.0), share(1.0)];
+        let probed = [share(4.0), share(53.0), share(4.5)];
+        let series = Series {
+            test: "t",
+            function: "f",
+            threads: 1,
+            off: false,
+        };
+        let row = summarise(
+            &crate::Kernel::new(crate::Method::Perf),
+            &series,
+            &probed,
+            Some(&bare),
+        );
+        assert_eq!(
+            row.added_ns,
+            Some(Summary {
+                median: 3.0,
+                spread: 0.0
+            })
+        );
+        assert_eq!((row.calls, row.hits, row.cpus), (30, Some(30), 1));
+    }
+
+    #[test]
+    fn names_are_those_of_the_kernel_benchmark() {
+        assert_eq!(short_name("uprobe_target_nop5"), "uprobe-nop5");
+    }
 }

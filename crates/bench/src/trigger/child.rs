@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -119,6 +119,7 @@ enum Limit {
 fn in_threads(body: Body, threads: usize, limit: Limit) -> Option<Vec<ThreadSample>> {
     let stop = AtomicBool::new(false);
     let start = Barrier::new(threads + 1);
+    let opened = OnceLock::new();
     let calls = match limit {
         Limit::Time(_) => u64::MAX,
         Limit::Calls(calls) => calls,
@@ -128,7 +129,7 @@ fn in_threads(body: Body, threads: usize, limit: Limit) -> Option<Vec<ThreadSamp
             .map(|_| {
                 scope.spawn(|| {
                     start.wait();
-                    loop_until(body, calls, &stop)
+                    loop_until(body, calls, &stop, *opened.get_or_init(Instant::now))
                 })
             })
             .collect();
@@ -145,8 +146,8 @@ fn in_threads(body: Body, threads: usize, limit: Limit) -> Option<Vec<ThreadSamp
     })
 }
 
-fn loop_until(body: Body, most: u64, stop: &AtomicBool) -> Option<ThreadSample> {
-    let wall = Instant::now();
+/// `wall` is when the first thread began: one that had to wait for a CPU shows no higher rate.
+fn loop_until(body: Body, most: u64, stop: &AtomicBool, wall: Instant) -> Option<ThreadSample> {
     let cpu = thread_cpu_ns();
     let mut calls = 0;
     while calls < most && !stop.load(Ordering::Relaxed) {

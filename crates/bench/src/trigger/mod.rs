@@ -34,7 +34,7 @@ pub struct ThreadSample {
     pub calls: u64,
     /// CPU time of this thread while it called, in nanoseconds.
     pub cpu_ns: u64,
-    /// Time that passed meanwhile, in nanoseconds.
+    /// Time from when the first thread began until this one ended, in nanoseconds.
     pub wall_ns: u64,
 }
 
