@@ -13,7 +13,7 @@ use crate::emitter::Emitter;
 impl Emitter<'_> {
     /// A keyed update. The flags, rax, rcx, rdx, rsi, rdi, r8 (and r11 for
     /// gettid) are saved. During the search: rax index, rdi entry, rsi key,
-    /// rdx first entry, r8 probes left. After it: rdi slot, rsi addend.
+    /// rdx first entry, rcx the entry's meta word, r8 probes left. After it: rdi slot, rsi addend.
     pub(crate) fn keyed(
         &mut self,
         map: MapLayout,
@@ -50,7 +50,10 @@ impl Emitter<'_> {
         self.asm.mov(edi, eax)?;
         self.asm.shl(edi, 4)?;
         self.asm.add(rdi, rdx)?;
-        self.asm.cmp(qword_ptr(rdi), meta_operand)?;
+        // Loaded once: a second look could see an entry for this very key that
+        // the first did not, and would take it for another's.
+        self.asm.mov(rcx, qword_ptr(rdi))?;
+        self.asm.cmp(rcx, meta_operand)?;
         self.asm.jne(search.miss)?;
         self.asm.cmp(qword_ptr(rdi + 8), rsi)?;
         self.asm.jne(search.next)?;
@@ -98,7 +101,7 @@ impl Emitter<'_> {
         has_addend: bool,
     ) -> Result<(), IcedError> {
         self.asm.set_label(&mut search.miss)?;
-        self.asm.cmp(qword_ptr(rdi), 0)?;
+        self.asm.test(rcx, rcx)?;
         self.asm.jne(search.next)?;
         self.push(rbx)?;
         self.push(rax)?;

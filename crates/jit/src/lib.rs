@@ -6,7 +6,7 @@
 //! id can't be read), and leave every register and flag as found. Counters are
 //! per CPU: an rseq section of plain moves where the thread's rseq state is
 //! certain ([`Form::Fused`]), a lock-prefixed addition elsewhere.
-//! `verify` decodes what was emitted and proves its bounds independently.
+//! [`verify`] decodes what was emitted and proves its bounds independently.
 //!
 //! The caller maps region, private page and code, and answers for the rseq
 //! area that it names in [`Env`]. Not for scripts: they need a compiler.

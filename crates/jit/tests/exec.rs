@@ -386,6 +386,29 @@ fn b137_full_map_counts_what_it_drops() {
 }
 
 #[test]
+fn one_entry_a_key_when_threads_race_for_it() {
+    for _ in 0..40 {
+        let mut world = world();
+        let hit = world.hit(&[keyed(BY_KEY, None, DI, Update::Count)], Form::Fused);
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    repeat(hit, 3000);
+                });
+            }
+        });
+        let region = world.region();
+        let values: Vec<_> = region
+            .map_entries(BY_KEY)
+            .map(|e| region.map_value(BY_KEY, e.index, 0))
+            .collect();
+        assert_eq!(values, vec![Some(2); 3000]);
+    }
+}
+
+#[test]
 fn emitted_search_finds_what_the_model_finds() {
     let mut world = world();
     let hit = world.hit(
