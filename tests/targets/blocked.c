@@ -2,15 +2,20 @@
 // blocked MODE: one thread is blocked in a system call. At `wake` it is woken by what ends this
 // call, and has to acknowledge exactly one wake-up: `woken N`, or `LOST N` when it does not come.
 // A call that ends by itself, or with EINTR where no signal was sent, is wrong. The sleeping modes
-// end by themselves; `wake` waits for the next end, and the time slept is checked.
+// end by themselves; `wake` waits for the next end, and the time slept is checked. In the modes
+// epoll_wait, epoll_pwait, semop and sigtimedwait the kernel does not restart a call that a
+// stop has interrupted: who stops the thread has to see to it.
 #include "target.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -21,7 +26,7 @@ static const long SLEEP_NS = 20 * 1000 * 1000;
 static const char *mode;
 static pthread_t sleeper;
 static pid_t sleeper_tid;
-static int ends[2], listener, epoll;
+static int ends[2], listener, epoll, semaphore;
 static struct sockaddr_un address;
 static socklen_t address_size;
 static atomic_int word;
@@ -64,6 +69,37 @@ static void block(void) {
         int got = epoll_pwait(epoll, &event, 1, -1, &none);
         CHECK(got == 1, "epoll_pwait: %d, %s", got, strerror(errno));
         CHECK(read(ends[0], &byte, 1) == 1, "nothing to read after epoll_pwait");
+    } else if (is("poll")) {
+        struct pollfd one = {.fd = ends[0], .events = POLLIN};
+        int got = poll(&one, 1, -1);
+        CHECK(got == 1, "poll: %d, %s", got, strerror(errno));
+        CHECK(read(ends[0], &byte, 1) == 1, "nothing to read after poll");
+    } else if (is("select")) {
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(ends[0], &set);
+        int got = select(ends[0] + 1, &set, NULL, NULL, NULL);
+        CHECK(got == 1, "select: %d, %s", got, strerror(errno));
+        CHECK(read(ends[0], &byte, 1) == 1, "nothing to read after select");
+    } else if (is("epoll_wait")) {
+        struct epoll_event event;
+        int got = epoll_wait(epoll, &event, 1, -1);
+        CHECK(got == 1, "epoll_wait: %d, %s", got, strerror(errno));
+        CHECK(read(ends[0], &byte, 1) == 1, "nothing to read after epoll_wait");
+    } else if (is("sigtimedwait")) {
+        struct timespec long_time = {.tv_sec = 1000};
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        int got = sigtimedwait(&set, NULL, &long_time);
+        CHECK(got == SIGUSR1, "sigtimedwait: %d, %s", got, strerror(errno));
+    } else if (is("semop")) {
+        struct sembuf down = {.sem_op = -1};
+        int got = semop(semaphore, &down, 1);
+        // The end: the semaphore has been removed.
+        while (got < 0 && errno == EIDRM)
+            pause();
+        CHECK(got == 0, "semop: %d, %s", got, strerror(errno));
     } else if (is("futex")) {
         // One real wait; a value that has changed already is a wake-up too.
         long result = syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
@@ -127,6 +163,11 @@ static void wake(void) {
         if (is("pause"))
             wait_until_in_pause();
         pthread_kill(sleeper, SIGUSR1);
+    } else if (is("sigtimedwait")) {
+        pthread_kill(sleeper, SIGUSR1);
+    } else if (is("semop")) {
+        struct sembuf up = {.sem_op = 1};
+        CHECK(!semop(semaphore, &up, 1), "semop: %s", strerror(errno));
     } else if (is("futex")) {
         word = 1;
         syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -158,8 +199,10 @@ static void prepare(void) {
 }
 
 int main(int count, char **words) {
-    static const char *modes[] = {"sigsuspend", "pause",     "ppoll",           "epoll_pwait", "futex",
-                                  "nanosleep",  "clock_nanosleep", "read",      "accept"};
+    static const char *modes[] = {
+        "sigsuspend", "pause",  "ppoll",        "poll",      "epoll_pwait",     "epoll_wait", "select",
+        "futex",      "semop",  "sigtimedwait", "nanosleep", "clock_nanosleep", "read",       "accept",
+    };
     mode = count > 1 ? words[1] : "sigsuspend";
     int known = 0;
     for (unsigned i = 0; i < sizeof modes / sizeof *modes; i++)
@@ -169,6 +212,13 @@ int main(int count, char **words) {
         return 2;
     }
     prepare();
+    if (is("semop")) {
+        // A semaphore outlives a process that is killed, unless its namespace ends with it; only
+        // root can have one of its own.
+        (void)!unshare(CLONE_NEWIPC);
+        semaphore = semget(IPC_PRIVATE, 1, 0600);
+    }
+    CHECK(semaphore >= 0, "semget: %s", strerror(errno));
     pthread_create(&sleeper, NULL, work, NULL);
     while (!*(volatile pid_t *)&sleeper_tid)
         usleep(50);
@@ -185,5 +235,8 @@ int main(int count, char **words) {
             say("LOST %ld", due);
         }
     }
-    return verdict(woken);
+    long total = woken;
+    if (is("semop"))
+        semctl(semaphore, 0, IPC_RMID);
+    return verdict(total);
 }
