@@ -2,9 +2,11 @@
 //!
 //! Without the test harness, because this binary is its own trigger.
 
+use std::cell::Cell;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use lancet_bench::hit::{self, Options};
 use lancet_bench::trigger::{TRIGGER_ARGUMENT, targets};
@@ -19,7 +21,7 @@ fn main() -> ExitCode {
         return run_trigger(args);
     }
     let exe = env::current_exe().expect("the running test has a path");
-    let tests: [(&str, Test); 6] = [
+    let tests: [(&str, Test); 7] = [
         ("trigger_calls_in_threads", trigger_calls_in_threads),
         ("unknown_functions_are_named", unknown_functions_are_named),
         (
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ("kernel_hits_equal_calls", kernel_hits_equal_calls),
         ("missing_symbols_are_named", missing_symbols_are_named),
         ("table_has_every_row", table_has_every_row),
+        ("a_run_that_fails_detaches", a_run_that_fails_detaches),
     ];
     let filter = env::args()
         .skip(1)
@@ -157,11 +160,8 @@ fn table_has_every_row(exe: &Path) {
         functions: vec!["uprobe_target_nop5".to_owned()],
         ..Options::quick(PathBuf::from(exe))
     };
-    let mut engines: Vec<Box<dyn Engine>> = vec![
-        Box::new(Bare),
-        Box::new(Counted { off: false }),
-        Box::new(Refused),
-    ];
+    let mut engines: Vec<Box<dyn Engine>> =
+        vec![Box::new(Bare), Box::new(Counted), Box::new(Refused)];
     let mut text = Vec::new();
     let rows = hit::run(&mut engines, &options, &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
@@ -204,6 +204,24 @@ fn table_has_every_row(exe: &Path) {
     }
 }
 
+fn a_run_that_fails_detaches(exe: &Path) {
+    let attached = Rc::new(Cell::new(false));
+    let mut engines: Vec<Box<dyn Engine>> = vec![
+        Box::new(Bare),
+        Box::new(Broken {
+            attached: Rc::clone(&attached),
+        }),
+    ];
+    let error = hit::run(
+        &mut engines,
+        &Options::quick(exe.to_owned()),
+        &mut Vec::new(),
+    )
+    .unwrap_err();
+    assert_eq!(error.to_string(), "the count is lost");
+    assert!(!attached.get(), "probes stay behind");
+}
+
 /// Whether this machine just can't do it.
 fn left_out(error: &anyhow::Error) -> bool {
     matches!(
@@ -213,20 +231,16 @@ fn left_out(error: &anyhow::Error) -> bool {
 }
 
 /// An engine that never counts, to see that the table says so.
-struct Counted {
-    off: bool,
-}
+struct Counted;
 
 impl Engine for Counted {
     fn name(&self) -> &str {
         "counted"
     }
     fn attach(&mut self, _: lancet_abi::units::Pid, _: &Path, _: &[&str]) -> anyhow::Result<()> {
-        self.off = false;
         Ok(())
     }
     fn set_off(&mut self) -> anyhow::Result<bool> {
-        self.off = true;
         Ok(true)
     }
     fn hits(&mut self) -> anyhow::Result<u64> {
@@ -254,6 +268,31 @@ impl Engine for Refused {
         anyhow::bail!("not attached")
     }
     fn detach(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// An engine that attaches and then fails.
+struct Broken {
+    attached: Rc<Cell<bool>>,
+}
+
+impl Engine for Broken {
+    fn name(&self) -> &str {
+        "broken"
+    }
+    fn attach(&mut self, _: lancet_abi::units::Pid, _: &Path, _: &[&str]) -> anyhow::Result<()> {
+        self.attached.set(true);
+        Ok(())
+    }
+    fn set_off(&mut self) -> anyhow::Result<bool> {
+        Ok(false)
+    }
+    fn hits(&mut self) -> anyhow::Result<u64> {
+        anyhow::bail!("the count is lost")
+    }
+    fn detach(&mut self) -> anyhow::Result<()> {
+        self.attached.set(false);
         Ok(())
     }
 }

@@ -14,6 +14,24 @@ use crate::{Engine, ThreadSample, Trigger};
 struct Lane<'a> {
     engine: &'a mut dyn Engine,
     trigger: Trigger,
+    attached: bool,
+}
+
+impl Lane<'_> {
+    fn detach(mut self) -> anyhow::Result<()> {
+        self.attached = false;
+        self.engine.detach()
+    }
+}
+
+impl Drop for Lane<'_> {
+    /// Where a run ends early its probes are taken out before the trigger is killed.
+    fn drop(&mut self) {
+        if self.attached {
+            // The error that ended the run is the one to report.
+            let _ = self.engine.detach();
+        }
+    }
 }
 
 /// What one lane showed in one round.
@@ -99,6 +117,7 @@ fn attach<'a>(
             Ok(()) => lanes.push(Lane {
                 engine: engine.as_mut(),
                 trigger,
+                attached: true,
             }),
             Err(error) if options.json => {
                 let note = json!({ "engine": engine.name(), "left_out": format!("{error:#}") });
@@ -117,7 +136,7 @@ fn switch_off(lanes: &mut Vec<Lane<'_>>) -> anyhow::Result<()> {
         if !lane.engine.counts() || lane.engine.set_off()? {
             kept.push(lane);
         } else {
-            lane.engine.detach()?;
+            lane.detach()?;
         }
     }
     *lanes = kept;
@@ -125,10 +144,7 @@ fn switch_off(lanes: &mut Vec<Lane<'_>>) -> anyhow::Result<()> {
 }
 
 fn detach(lanes: Vec<Lane<'_>>) -> anyhow::Result<()> {
-    for lane in lanes {
-        lane.engine.detach()?;
-    }
-    Ok(())
+    lanes.into_iter().try_for_each(Lane::detach)
 }
 
 /// All rounds of one series; writes and returns one row a lane.
