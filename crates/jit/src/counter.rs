@@ -3,7 +3,7 @@
 use iced_x86::code_asm::{
     AsmRegister64, CodeLabel, byte_ptr, ch, dword_ptr, eax, ecx, qword_ptr, rax, rcx,
 };
-use iced_x86::{Code as Op, IcedError, Instruction};
+use iced_x86::{Code as Op, IcedError, Instruction, Register as R};
 use lancet_abi::SlotId;
 
 use crate::action::Rseq;
@@ -15,6 +15,15 @@ const CPU_SELECTOR: u32 = 0x7b;
 /// thread is not registered, and the pointer to the current descriptor.
 const CPU_ID: i32 = 4;
 const RSEQ_CS: i32 = 8;
+
+/// Whether this machine, and so each target on it, has rdpid: it reads the
+/// CPU's number in a twentieth of the time that lsl takes.
+fn has_rdpid() -> bool {
+    const STRUCTURED_FEATURES: u32 = 7;
+    let (highest, _) = std::arch::x86_64::__get_cpuid_max(0);
+    highest >= STRUCTURED_FEATURES
+        && std::arch::x86_64::__cpuid_count(STRUCTURED_FEATURES, 0).ecx >> 22 & 1 != 0
+}
 
 /// What is added, and where.
 #[derive(Clone, Copy)]
@@ -113,15 +122,15 @@ impl Emitter<'_> {
         if !checked {
             self.skip_if_off(off)?;
         }
-        self.asm.mov(ecx, CPU_SELECTOR)?;
-        // Unlike rdpid this works on every CPU. Where it fails ecx stays: any
-        // number is right.
-        let limit = Instruction::with2(
-            Op::Lsl_r32_r32m16,
-            iced_x86::Register::ECX,
-            iced_x86::Register::ECX,
-        )?;
-        self.asm.add_instruction(limit)?;
+        if has_rdpid() {
+            self.asm.rdpid(rcx)?;
+        } else {
+            // Works everywhere, at the cost of a lookup in the descriptor
+            // table. Where it fails ecx stays: any number is right.
+            self.asm.mov(ecx, CPU_SELECTOR)?;
+            let limit = Instruction::with2(Op::Lsl_r32_r32m16, R::ECX, R::ECX)?;
+            self.asm.add_instruction(limit)?;
+        }
         self.asm.and(ecx, 0xfff)?;
         self.asm.cmp(ecx, self.env.layout.ncpus())?;
         self.asm.jb(known)?;

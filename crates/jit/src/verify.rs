@@ -403,12 +403,11 @@ impl Graph<'_> {
             Mnemonic::Add
                 if first == R::AL
                     && i.op1_kind() == OpKind::Immediate8
-                    && i.immediate8() == 0x7f =>
+                    && i.immediate8() == 0x7f
+                    && old == Holds::Flags =>
             {
-                if old == Holds::Flags {
-                    state.set(R::RAX, Holds::Flags);
-                    state.flags = FlagState::Overflow;
-                }
+                state.set(R::RAX, Holds::Flags);
+                state.flags = FlagState::Overflow;
             }
             Mnemonic::Sahf if old == Holds::Flags && flags == FlagState::Overflow => {
                 state.flags = FlagState::Original;

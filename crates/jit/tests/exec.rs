@@ -20,6 +20,10 @@ const SUM_BY_KEY: MapId = MapId(1);
 const HIST_BY_KEY: MapId = MapId(2);
 
 fn world() -> World {
+    world_with(false)
+}
+
+fn world_with(far_mode: bool) -> World {
     let mut b = LayoutBuilder::new();
     b.plain(1);
     b.plain(1);
@@ -27,7 +31,7 @@ fn world() -> World {
     b.map(4096, 1);
     b.map(256, 1);
     b.map(64, histogram::BUCKETS);
-    World::new(b.build(cpus()).unwrap())
+    World::with_far_mode(b.build(cpus()).unwrap(), far_mode)
 }
 
 fn plain(slot: SlotId, update: Update) -> Action {
@@ -103,6 +107,7 @@ fn programs(register: Register) -> Vec<(Vec<Action>, Form)> {
     let mut programs: Vec<Vec<Action>> = all.iter().map(|action| vec![*action]).collect();
     programs.push(all[..3].to_vec());
     programs.push(all);
+    programs.push(vec![Action::MarkUncertain]);
     let forms = [Form::Fused, Form::LockOnly];
     forms
         .iter()
@@ -120,11 +125,12 @@ proptest! {
     #[test]
     fn b031_b033_b034_state_is_kept_and_values_are_right(
         state in any_state(), which in 0usize..16, uncertain in any::<bool>(),
+        far in any::<bool>(),
     ) {
         let _one = SWITCH.lock().unwrap_or_else(|e| e.into_inner());
         let register = REGISTERS[which];
         for (actions, form) in programs(register) {
-            let mut world = world();
+            let mut world = world_with(far);
             let entry = world.code(&actions, form, back);
             world.set_mode(private::UNCERTAIN_BYTE, uncertain.into());
             let after = run_in(entry, &state);
@@ -168,6 +174,92 @@ proptest! {
 fn tid() -> u64 {
     // SAFETY: no memory is involved.
     unsafe { libc::gettid() as u64 }
+}
+
+/// The word of a slot in one half, over all CPUs.
+fn half(world: &World, offset: impl Fn(&lancet_abi::Layout) -> u64) -> u64 {
+    let layout = &world.env.layout;
+    let block = |cpu| layout.block(cpu).unwrap();
+    (0..layout.ncpus())
+        .map(|cpu| world.word(block(cpu) + offset(layout)))
+        .sum()
+}
+
+#[test]
+fn forms_use_their_own_half() {
+    let mut world = world();
+    let actions = [Action::MarkUncertain, plain(COUNT, Update::Count)];
+    let fused = world.hit(&actions[1..], Form::Fused);
+    let lock = world.hit(&actions[1..], Form::LockOnly);
+    let sentinel = world.hit(&actions, Form::Fused);
+    repeat(fused, 1000);
+    repeat(lock, 500);
+    let halves = |world: &World| {
+        (
+            half(world, |l| l.rseq_slot(COUNT)),
+            half(world, |l| l.lock_slot(COUNT)),
+        )
+    };
+    assert_eq!(halves(&world), (1000, 500));
+    sentinel(0);
+    repeat(fused, 100);
+    assert_eq!(
+        halves(&world),
+        (1000, 601),
+        "the sentinel's own hit is uncertain too"
+    );
+}
+
+#[test]
+fn what_cannot_be_served_is_named() {
+    use lancet_abi::units::RuntimeAddr;
+    let world = world();
+    let mut env = world.env.clone();
+    let try_one = |env: &lancet_jit::Env, action, at| {
+        lancet_jit::emit(
+            &[action],
+            Form::Fused,
+            env,
+            RuntimeAddr(at),
+            RuntimeAddr(SITE),
+        )
+        .map(|_| ())
+        .map_err(|error| error.to_string())
+    };
+    let near = env.region.0 & !0xfff;
+    let slots = env.layout.slots();
+    let says = |result: Result<(), String>, text: &str| {
+        let message = result.unwrap_err();
+        assert!(message.contains(text), "{message}");
+    };
+    let count = plain(COUNT, Update::Count);
+    says(try_one(&env, count, near + 8), "32-aligned");
+    says(
+        try_one(&env, plain(SlotId(slots), Update::Count), near),
+        "not in the region",
+    );
+    says(
+        try_one(&env, plain(SlotId(slots - 65), Update::Hist(DI)), near),
+        "not in the region",
+    );
+    says(
+        try_one(&env, plain(SUM, Update::Sum(Value::Arg(16))), near),
+        "arg15 is the last",
+    );
+    says(
+        try_one(&env, keyed(MapId(9), None, DI, Update::Count), near),
+        "not in the region",
+    );
+    says(
+        try_one(&env, keyed(BY_KEY, None, DI, Update::Hist(DI)), near),
+        "needs 66",
+    );
+    says(
+        try_one(&env, keyed(BY_KEY, Some(1 << 29), DI, Update::Count), near),
+        "too large",
+    );
+    env.region = RuntimeAddr(near.wrapping_sub(3 << 30));
+    says(try_one(&env, count, near), "within 2 GiB");
 }
 
 #[test]
@@ -313,13 +405,7 @@ fn unregistered_thread_takes_the_lock_form() {
     });
     assert_eq!(total(&world, COUNT), 3 * n);
     assert_eq!(total(&world, SUM), 3 * (n * (n - 1) / 2));
-    let layout = &world.env.layout;
-    let locked: u64 = (0..layout.ncpus())
-        .map(|cpu| {
-            let at = layout.block(cpu).unwrap() + layout.lock_slot(COUNT);
-            world.word(at)
-        })
-        .sum();
+    let locked = half(&world, |l| l.lock_slot(COUNT));
     assert!(locked >= 2 * n, "the lock form counted {locked}");
 }
 

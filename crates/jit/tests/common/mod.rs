@@ -41,12 +41,12 @@ pub fn rseq() -> Rseq {
     }
 }
 
-fn map(bytes: usize, flags: i32) -> *mut u8 {
+fn map(hint: usize, bytes: usize, flags: i32) -> *mut u8 {
     // SAFETY: a new mapping at an address that the kernel chooses.
     let at = unsafe {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(
-            std::ptr::null_mut(),
+            hint as *mut _,
             bytes,
             prot,
             libc::MAP_ANONYMOUS | flags,
@@ -58,12 +58,24 @@ fn map(bytes: usize, flags: i32) -> *mut u8 {
     at.cast()
 }
 
+/// A fresh address that is far from where the kernel maps by itself.
+fn far_hint() -> usize {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0x2000_0000);
+    NEXT.fetch_add(4096, std::sync::atomic::Ordering::Relaxed)
+}
+
 impl World {
     pub fn new(layout: Layout) -> Self {
+        Self::with_far_mode(layout, false)
+    }
+
+    /// With the private page far from the code, or near it.
+    pub fn with_far_mode(layout: Layout, far: bool) -> Self {
         let size = layout.size() as usize;
         // Code and region in one mapping, so that they are near.
-        let code = map(CODE + size, libc::MAP_SHARED);
-        let mode = map(4096, libc::MAP_PRIVATE);
+        let code = map(0, CODE + size, libc::MAP_SHARED);
+        let mode = map(if far { far_hint() } else { 0 }, 4096, libc::MAP_PRIVATE);
+        assert_eq!((mode as u64).abs_diff(code as u64) > 1 << 31, far);
         // SAFETY: inside the mapping just made.
         let base = unsafe { code.add(CODE) };
         // SAFETY: as above; nothing else refers to it yet.
