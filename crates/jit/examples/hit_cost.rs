@@ -6,9 +6,11 @@
 mod common;
 
 use common::{Hit, World, cpus, repeat};
-use lancet_abi::LayoutBuilder;
+use lancet_abi::{LayoutBuilder, SlotId};
 use lancet_jit::{Action, Form, Key, Register, Update, Value};
 
+/// Functions that are hit in turn.
+const MANY: usize = 1000;
 const HITS: u64 = 2_000_000;
 const ROUNDS: usize = 15;
 
@@ -34,7 +36,12 @@ fn main() {
     let hist = builder.plain(66);
     let map = builder.map(4096, 1);
     let hists = builder.map(256, 66);
-    let mut world = World::new(builder.build(cpus()).expect("a small layout"));
+    let many = builder.plain(MANY as u32);
+    let mut world = World::with_room(
+        builder.build(cpus()).expect("a small layout"),
+        false,
+        16 << 20,
+    );
     let di = Value::Arg(0);
     let plain = |slot, update| vec![Action::Plain { slot, update }];
     let keyed = |map, key, update| {
@@ -106,4 +113,30 @@ fn main() {
             added[0]
         );
     }
+    let mut sites = |actions: &dyn Fn(u32) -> Vec<Action>| -> Vec<Hit> {
+        (0..MANY as u32)
+            .map(|i| world.hit(&actions(i), Form::Fused))
+            .collect()
+    };
+    let bare = sites(&|_| Vec::new());
+    let counted = sites(&|i| plain(SlotId(many.0 + i), Update::Count));
+    let mut added: Vec<f64> = (0..ROUNDS)
+        .map(|_| -in_turn(&bare) + in_turn(&counted))
+        .collect();
+    added.sort_by(f64::total_cmp);
+    println!(
+        "{:22} {:6.2} ns   (best {:.2})",
+        "1000 sites in turn",
+        added[ROUNDS / 2],
+        added[0]
+    );
+}
+
+fn in_turn(sites: &[Hit]) -> f64 {
+    let rounds = HITS as usize / 10 / sites.len();
+    let start = cpu_time();
+    for _ in 0..rounds {
+        sites.iter().for_each(|hit| hit(1));
+    }
+    (cpu_time() - start) / (rounds * sites.len()) as f64
 }

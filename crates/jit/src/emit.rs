@@ -30,8 +30,7 @@ pub fn emit(
     }
     let steps = actions
         .iter()
-        .filter(|action| !matches!(action, Action::MarkUncertain))
-        .map(|action| check(action, env, site))
+        .filter_map(|action| check(action, env, site).transpose())
         .collect::<Result<Vec<_>, _>>()?;
     let mark = actions.contains(&Action::MarkUncertain);
     assemble(&steps, mark, form, env, at, site).map_err(|error| JitError::Encode {
@@ -56,7 +55,8 @@ enum Step {
     },
 }
 
-fn check(action: &Action, env: &Env, site: RuntimeAddr) -> Result<Step, JitError> {
+/// The step of an action; `None` for the mark, which comes before all steps.
+fn check(action: &Action, env: &Env, site: RuntimeAddr) -> Result<Option<Step>, JitError> {
     let argument = |value| match value {
         Value::Arg(argument) if argument > Value::MAX_ARG => {
             Err(JitError::Argument { argument, site })
@@ -74,7 +74,7 @@ fn check(action: &Action, env: &Env, site: RuntimeAddr) -> Result<Step, JitError
             if u64::from(slot.0) + u64::from(needed(update)?) > u64::from(slots) {
                 return Err(JitError::Slot { slot, slots, site });
             }
-            Ok(Step::Plain { slot, update })
+            Ok(Some(Step::Plain { slot, update }))
         }
         Action::Keyed {
             map: id,
@@ -99,14 +99,14 @@ fn check(action: &Action, env: &Env, site: RuntimeAddr) -> Result<Step, JitError
                 function: function.unwrap_or_default(),
                 site,
             })?;
-            Ok(Step::Keyed {
+            Ok(Some(Step::Keyed {
                 map,
                 meta,
                 key,
                 update,
-            })
+            }))
         }
-        Action::MarkUncertain => unreachable!("filtered out by the caller"),
+        Action::MarkUncertain => Ok(None),
     }
 }
 

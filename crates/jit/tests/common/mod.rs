@@ -13,7 +13,8 @@ unsafe extern "C" {
     static __rseq_size: u32;
 }
 
-const CODE: usize = 1 << 20;
+/// Bytes for code, unless said otherwise.
+const ROOM: usize = 1 << 20;
 
 /// One session in this process. Mapped until the process ends: a thread's rseq
 /// pointer may refer to its code for as long.
@@ -71,13 +72,18 @@ impl World {
 
     /// With the private page far from the code, or near it.
     pub fn with_far_mode(layout: Layout, far: bool) -> Self {
+        Self::with_room(layout, far, ROOM)
+    }
+
+    /// With so many bytes for code; each site takes a page at least.
+    pub fn with_room(layout: Layout, far: bool, room: usize) -> Self {
         let size = layout.size() as usize;
         // Code and region in one mapping, so that they are near.
-        let code = map(0, CODE + size, libc::MAP_SHARED);
+        let code = map(0, room + size, libc::MAP_SHARED);
         let mode = map(if far { far_hint() } else { 0 }, 4096, libc::MAP_PRIVATE);
         assert_eq!((mode as u64).abs_diff(code as u64) > 1 << 31, far);
         // SAFETY: inside the mapping just made.
-        let base = unsafe { code.add(CODE) };
+        let base = unsafe { code.add(room) };
         // SAFETY: as above; nothing else refers to it yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(base, size) };
         layout.write_header(bytes).unwrap();
@@ -112,7 +118,7 @@ impl World {
         // Pages of its own, so that none is ever writable and executable.
         let len = (code.bytes.len() + behind.len()).next_multiple_of(4096);
         self.used += len as u64;
-        assert!(self.used <= CODE as u64);
+        assert!(self.code + self.used <= self.env.region.0);
         let out = at.0 as *mut u8;
         // SAFETY: fresh pages of the code mapping, which nothing runs in yet.
         unsafe {
