@@ -29,7 +29,8 @@ const GETTID: i64 = 186;
 /// their end, and there every register, the flags and the stack pointer are
 /// the site's; it takes at most 256 bytes of stack and leaves the red zone
 /// alone; an rseq section stores once, at its end; its direct memory operands
-/// lie in the region, the mode word and its own descriptors.
+/// lie in the region, the mode word and its own descriptors, or are the rseq
+/// fields and the thread's id.
 ///
 /// # Errors
 /// [`JitError::Verify`] names the first instruction that breaks a rule.
@@ -220,6 +221,22 @@ impl Graph<'_> {
             if !r.is_gpr() && !r.is_segment_register() {
                 return self.broken(offset, "a register that is not general");
             }
+        }
+        if instruction.memory_segment() == R::FS {
+            let at = instruction.memory_displacement64().cast_signed();
+            let known = |field: Option<i32>| field.is_some_and(|field| i64::from(field) == at);
+            let rseq = |field: i32| self.env.rseq.map(|rseq| rseq.area_from_fs + field);
+            let plain =
+                instruction.memory_base() == R::None && instruction.memory_index() == R::None;
+            let (id, cs) = (known(rseq(4)), known(rseq(8)));
+            let tid = known(self.env.tid_from_fs);
+            if !plain || !(cs || (id || tid) && !stores(instruction)) {
+                return self.broken(
+                    offset,
+                    "an access through fs that is not the rseq area or tid",
+                );
+            }
+            return Ok(());
         }
         if !instruction.is_ip_rel_memory_operand() {
             return Ok(());

@@ -290,8 +290,8 @@ fn stack_arguments_sp_and_ip() {
     );
 }
 
-/// Hits of `threads` threads, each `n`, more threads than CPUs, with a timer
-/// signal that interrupts sections and whose handler hits as well.
+/// Hits of `threads` threads, each `n`. Each has a timer whose signals interrupt
+/// its own sections, and the handler hits as well.
 fn storm(threads: u64, n: u64) {
     static HANDLER: OnceLock<Hit> = OnceLock::new();
     static IN_HANDLER: AtomicU64 = AtomicU64::new(0);
@@ -325,18 +325,6 @@ fn storm(threads: u64, n: u64) {
     let hist_before: u64 = (0..66)
         .map(|b| world.region().slot_total(HIST, b).unwrap())
         .sum();
-    let timer = |micros| {
-        let interval = libc::timeval {
-            tv_sec: 0,
-            tv_usec: micros,
-        };
-        let timer = libc::itimerval {
-            it_interval: interval,
-            it_value: interval,
-        };
-        // SAFETY: `timer` is a valid itimerval; the handler is installed.
-        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) }
-    };
     // SAFETY: the handler touches atomics and emitted code only.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -347,17 +335,16 @@ fn storm(threads: u64, n: u64) {
             0
         );
     }
-    assert_eq!(timer(50), 0);
     let barrier = Barrier::new(threads as usize);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 barrier.wait();
+                let _alarms = common::Alarms::start(50);
                 repeat(*hit, n);
             });
         }
     });
-    assert_eq!(timer(0), 0);
     let signals = IN_HANDLER.load(Ordering::Relaxed) - before.2;
     assert!(signals > 100, "only {signals} signals");
     assert_eq!(total(world, COUNT) - before.0, threads * n + signals);
@@ -512,6 +499,31 @@ fn emitted_search_finds_what_the_model_finds() {
     for at in (0..u64::from(map.capacity) * 2).map(|i| map.entries + 8 * i) {
         assert_eq!(world.word(at), model.word(at), "at {at:#x}");
     }
+}
+
+#[test]
+fn thread_id_is_read_from_the_thread_block() {
+    let mut world = world();
+    let asked = tid() as u32;
+    let block = common::rseq_area().wrapping_add_signed(-i64::from(common::rseq().area_from_fs));
+    // SAFETY: the first kilobytes of glibc's own thread block.
+    let word = |at: i32| unsafe { ((block + at as u64) as *const u32).read_volatile() };
+    let offset = (0..0x400).step_by(4).find(|at| word(*at) == asked).unwrap();
+    world.env.tid_from_fs = Some(offset);
+    let key = Key::Tid;
+    let action = Action::Keyed {
+        map: BY_KEY,
+        function: None,
+        key,
+        update: Update::Count,
+    };
+    world.hit(&[action], Form::Fused)(0);
+    world.hit(&[action], Form::LockOnly)(0);
+    let region = world.region();
+    let entries: Vec<_> = region.map_entries(BY_KEY).collect();
+    assert_eq!(entries.len(), 1, "thread block and gettid agree");
+    assert_eq!(entries[0].key, u64::from(asked));
+    assert_eq!(region.map_value(BY_KEY, entries[0].index, 0), Some(2));
 }
 
 #[test]

@@ -72,6 +72,8 @@ fn emitted_code_passes() {
 #[test]
 fn each_rule_is_noticed() {
     refused(&[0x50, 0x58], "red zone");
+    // mov eax, fs:[0x28]
+    refused(&[0x64, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0], "through fs");
     refused(
         &[0x48, 0x8d, 0x64, 0x24, 0x80, 0x50],
         "stack pointer differ",
@@ -149,4 +151,42 @@ fn removed_saves_are_noticed() {
     }
     // Six registers and the flags, saved and restored; a histogram's value.
     assert_eq!(saves, 2 * 7 + 3 + 1);
+}
+
+#[test]
+fn lock_only_never_reads_fs() {
+    let keyed = |update| Action::Keyed {
+        map: lancet_abi::MapId(0),
+        function: None,
+        key: Key::Tid,
+        update,
+    };
+    let actions = [
+        Action::Plain {
+            slot: SlotId(0),
+            update: Update::Hist(Value::Arg(3)),
+        },
+        keyed(Update::Count),
+        keyed(Update::Sum(Value::Arg(7))),
+    ];
+    let through_fs = |form| {
+        let code = emit(&actions, form, &env(), AT, AT).unwrap();
+        verify(&code, &env(), AT).unwrap();
+        let mut graph = Graph {
+            code: &code,
+            env: &env(),
+            at: AT.0,
+            nodes: BTreeMap::new(),
+            sections: BTreeMap::new(),
+        };
+        graph.discover().unwrap();
+        graph
+            .nodes
+            .values()
+            .filter(|i| i.memory_segment() == R::FS)
+            .count()
+    };
+    assert_eq!(through_fs(Form::LockOnly), 0);
+    // Descriptor and CPU of three sections, the thread's id twice.
+    assert_eq!(through_fs(Form::Fused), 8);
 }

@@ -338,3 +338,40 @@ impl lancet_abi::memory::MapMemory for Model {
         self.0.borrow_mut()[offset as usize / 8] += addend;
     }
 }
+
+/// SIGALRM to the calling thread alone, until dropped by it: a timer of the
+/// process would mostly interrupt the thread that waits for the others.
+pub struct Alarms(libc::timer_t);
+
+impl Alarms {
+    pub fn start(micros: i64) -> Self {
+        // SAFETY: plain data of this frame, filled in as the calls expect.
+        unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = libc::SIGALRM;
+            event.sigev_notify_thread_id = libc::gettid();
+            let mut timer: libc::timer_t = std::ptr::null_mut();
+            let made = libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer);
+            assert_eq!(made, 0);
+            let every = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: micros * 1000,
+            };
+            let times = libc::itimerspec {
+                it_interval: every,
+                it_value: every,
+            };
+            let set = libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut());
+            assert_eq!(set, 0);
+            Self(timer)
+        }
+    }
+}
+
+impl Drop for Alarms {
+    fn drop(&mut self) {
+        // SAFETY: a timer that this value owns.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
