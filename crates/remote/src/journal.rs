@@ -97,6 +97,12 @@ impl StubRecord {
         self.tid.store(0, Ordering::Release);
     }
 
+    /// Nothing is away any more.
+    pub fn clear(&self) {
+        self.uncovered();
+        self.end();
+    }
+
     /// What is recorded, if a thread is away.
     #[must_use]
     pub fn read(&self) -> Option<BorrowedThread> {
@@ -262,8 +268,9 @@ impl Journal {
         unsafe { &*self.shared }
     }
 
-    /// Notes a process that is about to be touched. `None`: the journal is full.
-    pub fn process(&self, pid: Pid, pidfd: i32, memory: i32) -> Option<&ProcessRecord> {
+    /// Notes a process that is about to be touched; returns the entry's number. `None`: the journal
+    /// is full.
+    pub fn process(&self, pid: Pid, pidfd: i32, memory: i32) -> Option<usize> {
         let shared = self.shared();
         let index = shared.processes_used.fetch_add(1, Ordering::AcqRel) as usize;
         let record = shared.processes.get(index)?;
@@ -271,7 +278,13 @@ impl Journal {
         record.memory.store(memory, Ordering::Relaxed);
         record.arenas_used.store(0, Ordering::Relaxed);
         record.pid.store(pid.0, Ordering::Release);
-        Some(record)
+        Some(index)
+    }
+
+    /// The entry with this number.
+    #[must_use]
+    pub fn entry(&self, index: usize) -> &ProcessRecord {
+        &self.shared().processes[index]
     }
 
     /// Notes a region. `name` is the number that the file's name is made from.

@@ -21,7 +21,8 @@ use crate::error::RemoteError;
 use crate::sys;
 
 const TMPFS: i64 = 0x0102_1994;
-const PLACES: [&str; 4] = ["dev/shm", "run/shm", "run", "tmp"];
+/// Folders of a target that are tried for the file, from its root.
+pub const REGION_PLACES: [&str; 4] = ["dev/shm", "run/shm", "run", "tmp"];
 
 /// A region's file, mapped into this process.
 pub struct RegionFile {
@@ -103,7 +104,7 @@ impl RegionFile {
             "a tmpfs".to_owned(),
             io::Error::from(io::ErrorKind::Unsupported),
         );
-        for place in PLACES {
+        for place in REGION_PLACES {
             match make_in(&root, place, &shown, owner) {
                 Ok((folder, file)) => {
                     return Self::map(file, folder, name, format!("/{place}/{shown}"), length);

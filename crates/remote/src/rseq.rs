@@ -89,3 +89,16 @@ pub fn active_descriptor(memory: &Memory, thread: &Thread) -> u64 {
         .and_then(|c| memory.word(RuntimeAddr(c.area).plus(CRITICAL_SECTION)).ok())
         .unwrap_or(0)
 }
+
+/// Clears the pointer to the active critical section of a stopped thread that is outside of it.
+/// Returns whether that was done.
+#[must_use]
+pub fn clear_descriptor(memory: &Memory, thread: &Thread) -> bool {
+    abort_address(memory, thread).is_none()
+        && sys::rseq_configuration(thread.tid).is_ok_and(|c| {
+            c.area != 0
+                && memory
+                    .write(RuntimeAddr(c.area).plus(CRITICAL_SECTION), &[0; 8])
+                    .is_ok()
+        })
+}

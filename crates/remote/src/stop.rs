@@ -124,12 +124,42 @@ fn arrival(tid: Tid, watch: &Watch) -> io::Result<Arrival> {
     }
 }
 
+/// System calls that end with EINTR at any stop although no handler has run. The kernel restarts
+/// the others by itself.
+const NOT_RESTARTED: [i64; 8] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
+];
+
+/// The registers of a stopped thread, so that the stop will not show as an EINTR.
+///
+/// As ERESTARTNOHAND the call is issued again unless a handler runs, which then sees EINTR as it
+/// always does. A relative timeout starts anew.
+fn undisturbed_registers(tid: Tid) -> io::Result<Registers> {
+    const RESTART_UNLESS_HANDLED: i64 = -514;
+    let mut registers = sys::registers(tid)?;
+    if registers.rax as i64 == -i64::from(libc::EINTR)
+        && NOT_RESTARTED.contains(&(registers.orig_rax as i64))
+    {
+        registers.rax = RESTART_UNLESS_HANDLED as u64;
+        sys::set_registers(tid, &registers)?;
+    }
+    Ok(registers)
+}
+
 /// Waits for a thread that was late and lets it go the moment it arrives.
 fn release_when_it_arrives(tid: Tid, watch: &Watch) {
     loop {
         match sys::wait(tid, true) {
             Ok(Some(Wait::Stopped { signal, event })) => {
                 let deliver = if event == 0 { signal } else { 0 };
+                let _ = undisturbed_registers(tid);
                 if sys::detach(tid, deliver).is_ok() {
                     break;
                 }
@@ -231,7 +261,7 @@ impl Collector {
                 match arrival(tid, &self.watch)
                     .map_err(|e| RemoteError::ptrace(self.pid, tid, "wait", e))?
                 {
-                    Arrival::Yes { group_stopped } => match sys::registers(tid) {
+                    Arrival::Yes { group_stopped } => match undisturbed_registers(tid) {
                         Ok(registers) => self.arrived.push(Thread {
                             tid,
                             pid,

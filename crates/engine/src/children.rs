@@ -1,0 +1,104 @@
+//! Children that were forked from processes with probes.
+//!
+//! Fork copies text and registry, so a child counts like its parent from its first instruction
+//! on, and is found by the registry at the same address. Scans are repeated until one finds no
+//! child that still has a probe: children fork too, even while their parent is being cleaned.
+
+use lancet_abi::units::{Pid, RuntimeAddr};
+use lancet_procs as procs;
+use lancet_remote::{Memory, RemoteError, arena};
+
+use crate::error::EngineError;
+use crate::session::{Detached, note};
+use crate::undo;
+
+/// Arenas of the session that a process has at these places, if one of their sites is live.
+fn live_arenas(
+    memory: &Memory,
+    places: &[RuntimeAddr],
+    session: [u64; 2],
+) -> Vec<(RuntimeAddr, u64)> {
+    let found = undo::read_arenas(memory, places, Some(session));
+    if found.iter().all(|a| a.sites.iter().all(|s| !s.live)) {
+        return Vec::new();
+    }
+    found
+        .iter()
+        .map(|a| (a.start, a.header.code_length))
+        .collect()
+}
+
+/// Whether a process has the session's arena at one of these places.
+fn has_arena(memory: &Memory, places: &[RuntimeAddr], session: [u64; 2]) -> bool {
+    places
+        .iter()
+        .any(|&start| arena::read_header(memory, start).is_some_and(|h| h.session == session))
+}
+
+/// Takes the probes out of all children; `known` processes are done already.
+pub(crate) fn restore_all(
+    places: &[RuntimeAddr],
+    session: [u64; 2],
+    known: &[Pid],
+    report: &mut Detached,
+) {
+    if places.is_empty() {
+        return;
+    }
+    let own = Pid(std::process::id() as i32);
+    let mut failed: Vec<Pid> = Vec::new();
+    for _pass in 0..1000 {
+        let mut found_one = false;
+        for pid in procs::pids().unwrap_or_default() {
+            if pid == own || failed.contains(&pid) {
+                continue;
+            }
+            let Ok(memory) = Memory::open(pid) else {
+                continue;
+            };
+            if !has_arena(&memory, places, session) {
+                continue;
+            }
+            let arenas = live_arenas(&memory, places, session);
+            if arenas.is_empty() {
+                continue;
+            }
+            found_one = true;
+            let restored = patiently(|| undo::restore(pid, &memory, &arenas, Some(session), None));
+            if restored.is_err() {
+                failed.push(pid);
+            }
+            if !known.contains(&pid) && restored.is_ok() {
+                report.children += 1;
+            }
+            note(
+                report,
+                pid,
+                &memory,
+                &arenas,
+                session,
+                restored.map_err(EngineError::from),
+            );
+        }
+        if !found_one {
+            return;
+        }
+    }
+}
+
+/// Repeats while not all threads stop in time.
+pub(crate) fn patiently<T>(
+    mut f: impl FnMut() -> Result<T, RemoteError>,
+) -> Result<T, RemoteError> {
+    let mut pause = std::time::Duration::from_millis(2);
+    for _ in 0..12 {
+        match f() {
+            Err(RemoteError::Busy { .. }) => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(std::time::Duration::from_millis(500));
+            }
+            other => return other,
+        }
+    }
+    f()
+}

@@ -1,0 +1,223 @@
+//! One process that a session holds.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lancet_abi::units::{Pid, RuntimeAddr};
+use lancet_procs::{self as procs, Identity, Status};
+use lancet_remote::journal::{Journal, ProcessRecord};
+use lancet_remote::{Memory, RemoteError, sys};
+
+use crate::catalog::Instance;
+use crate::domain::DomainKey;
+use crate::error::EngineError;
+
+/// A process after the checks, with the descriptors that stay open.
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) name: String,
+    pub(crate) memory: Memory,
+    pub(crate) domain: DomainKey,
+    pub(crate) shadow_stack: bool,
+    /// The target's pid as its innermost namespace has it differs from ours.
+    pub(crate) nested_pids: bool,
+    /// Whether handlers of signals exist, so that addresses may wait in their frames.
+    pub(crate) handlers: bool,
+    pub(crate) arenas: Vec<Arena>,
+    pub(crate) facts: Option<Facts>,
+    /// What already has a jump.
+    pub(crate) patched: std::collections::HashSet<RuntimeAddr>,
+    identity: Identity,
+    pidfd: OwnedFd,
+    journal: Arc<Journal>,
+    record: usize,
+}
+
+/// One arena of the process, with what is used of it.
+pub(crate) struct Arena {
+    pub(crate) start: RuntimeAddr,
+    pub(crate) code_length: u64,
+    pub(crate) region: RuntimeAddr,
+    pub(crate) mode: RuntimeAddr,
+    pub(crate) capacity: u32,
+    pub(crate) sites: u32,
+    pub(crate) next_pad: u64,
+    pub(crate) reach: std::ops::Range<RuntimeAddr>,
+}
+
+/// What was found out about the process's threads while they stood still.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// Where the rseq area of every thread lies from its thread pointer; `None`: lock form.
+    pub(crate) rseq: Option<i32>,
+    /// Where every thread's id lies from its thread pointer.
+    pub(crate) tid: Option<i32>,
+}
+
+fn unsupported(pid: Pid, status: &Status, why: &str) -> EngineError {
+    EngineError::Unsupported {
+        pid,
+        name: status.name.clone(),
+        why: why.to_owned(),
+    }
+}
+
+fn check_kind(pid: Pid, status: &Status) -> Result<(), EngineError> {
+    if matches!(status.state, 'Z' | 'X') {
+        return Err(unsupported(
+            pid,
+            status,
+            "it is a zombie: it has ended and waits for its parent",
+        ));
+    }
+    if status.tracer_pid != 0 {
+        return Err(RemoteError::Traced {
+            pid,
+            tracer: Pid(status.tracer_pid),
+        }
+        .into());
+    }
+    for tid in procs::tids(pid)? {
+        let Ok(thread) = procs::thread_status(pid, tid) else {
+            continue;
+        };
+        if thread.seccomp != 0 {
+            return Err(unsupported(
+                pid,
+                status,
+                "it runs under seccomp, whose filter might kill it for the calls that map the probes; processes with seccomp are not supported yet",
+            ));
+        }
+    }
+    let mut header = [0u8; 5];
+    let exe = std::fs::File::open(format!("/proc/{pid}/exe"));
+    match exe.and_then(|f| std::os::unix::fs::FileExt::read_exact_at(&f, &mut header, 0)) {
+        Ok(()) if header[4] != 2 => Err(unsupported(
+            pid,
+            status,
+            "it is a 32-bit program; only 64-bit x86 is supported",
+        )),
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                Err(unsupported(
+                    pid,
+                    status,
+                    "it has no program: it is a kernel thread, or ending",
+                ))
+            } else {
+                Err(RemoteError::Gone { pid }.into())
+            }
+        }
+        Err(source) => Err(RemoteError::Denied { pid, source }.into()),
+    }
+}
+
+impl Process {
+    /// Opens a process and checks that it is of a kind that can be probed. Nothing in it changes.
+    pub(crate) fn open(pid: Pid, journal: &Arc<Journal>) -> Result<Self, EngineError> {
+        Self::open_unless(pid, journal, true)
+    }
+
+    /// As [`open`](Self::open), for a process that this thread has stopped itself.
+    pub(crate) fn open_started(pid: Pid, journal: &Arc<Journal>) -> Result<Self, EngineError> {
+        Self::open_unless(pid, journal, false)
+    }
+
+    fn open_unless(pid: Pid, journal: &Arc<Journal>, strangers: bool) -> Result<Self, EngineError> {
+        let pidfd = sys::pidfd(pid).map_err(|_| RemoteError::Gone { pid })?;
+        let identity = procs::identity(pid)?;
+        let mut status = procs::status(pid)?;
+        if !strangers {
+            status.tracer_pid = 0;
+        }
+        check_kind(pid, &status)?;
+        let ours = procs::namespaces(Pid(std::process::id() as i32))?;
+        if procs::namespaces(pid).map_err(EngineError::from)?.user != ours.user {
+            return Err(unsupported(
+                pid,
+                &status,
+                "it lives in another user namespace; run lancet inside that namespace",
+            ));
+        }
+        let memory = Memory::open(pid)?;
+        let domain = DomainKey::of(pid, &status)?;
+        let record = journal
+            .process(pid, pidfd.as_raw_fd(), memory.raw_fd())
+            .ok_or(EngineError::Usage("too many processes in one session"))?;
+        Ok(Self {
+            pid,
+            name: status.name.clone(),
+            memory,
+            domain,
+            shadow_stack: status.shadow_stack,
+            nested_pids: status.nspid.len() > 1,
+            handlers: status.sig_caught != 0,
+            arenas: Vec::new(),
+            facts: None,
+            patched: std::collections::HashSet::new(),
+            identity,
+            pidfd,
+            journal: Arc::clone(journal),
+            record,
+        })
+    }
+
+    /// Its entry in the journal.
+    pub(crate) fn record(&self) -> &ProcessRecord {
+        self.journal.entry(self.record)
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        sys::has_ended(self.pidfd.as_fd())
+    }
+
+    /// The pidfd, for waiting.
+    pub(crate) fn pidfd(&self) -> &OwnedFd {
+        &self.pidfd
+    }
+
+    /// Fails when the pid names another process by now.
+    pub(crate) fn check_identity(&self) -> Result<(), EngineError> {
+        if self.has_ended() || !procs::same(&self.identity) {
+            return Err(RemoteError::Gone { pid: self.pid }.into());
+        }
+        Ok(())
+    }
+
+    /// The arena that reaches this instance's text.
+    pub(crate) fn arena_for(&self, instance: &Instance) -> Option<usize> {
+        self.arenas
+            .iter()
+            .position(|a| a.reach.start <= instance.span.start && instance.span.end <= a.reach.end)
+    }
+
+    /// Where its arenas lie, with the lengths of their code.
+    pub(crate) fn places(&self) -> Vec<(RuntimeAddr, u64)> {
+        self.arenas
+            .iter()
+            .map(|a| (a.start, a.code_length))
+            .collect()
+    }
+
+    /// Repeats something while not all threads stop in time, with growing pauses.
+    pub(crate) fn patiently<T>(
+        &self,
+        mut f: impl FnMut() -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let mut pause = Duration::from_millis(5);
+        for _ in 0..12 {
+            match f() {
+                Err(EngineError::Remote(RemoteError::Busy { .. })) => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(500));
+                    self.check_identity()?;
+                }
+                other => return other,
+            }
+        }
+        f()
+    }
+}

@@ -1,0 +1,99 @@
+//! What the guardian does when the tracer has died without saying so.
+//!
+//! First the counters are switched off in all regions, which needs no right and reaches every
+//! process at once; then text is restored, process by process, as soon as each can be stopped.
+
+use std::os::unix::fs::FileExt;
+
+use lancet_abi::layout::MAX_REGION;
+use lancet_abi::units::{Pid, RuntimeAddr};
+use lancet_abi::{Layout, Shared};
+use lancet_remote::journal::{Journal, ProcessRecord};
+use lancet_remote::{Memory, RemoteError, file_name};
+
+use crate::children;
+use crate::guardian::adopt_file;
+use crate::session::{Detached, note};
+use crate::undo;
+
+/// Undoes everything in the journal. Returns the number of processes that were restored.
+pub(crate) fn after_death(journal: &Journal) -> usize {
+    for region in journal.regions() {
+        if let Some((fd, _)) = region.read()
+            && let Some(file) = adopt_file(fd)
+        {
+            switch_off(&file);
+            // The number stays in the journal; the file must stay open under it.
+            std::mem::forget(file);
+        }
+    }
+    let session = journal.session();
+    let mut report = Detached::default();
+    let mut known = Vec::new();
+    let mut places: Vec<RuntimeAddr> = Vec::new();
+    for record in journal.processes() {
+        if let Some((pid, _, memory)) = record.process() {
+            places.extend(record.arenas().iter().map(|a| a.0));
+            restore(record, pid, memory, session, &mut report);
+            known.push(pid);
+        }
+    }
+    places.sort_unstable();
+    places.dedup();
+    children::restore_all(&places, session, &known, &mut report);
+    for region in journal.regions() {
+        if let Some((_, Some((folder, name)))) = region.read()
+            && let Some(folder) = adopt_file(folder)
+        {
+            let _ = rustix::fs::unlinkat(&folder, file_name(name), rustix::fs::AtFlags::empty());
+        }
+    }
+    for (pid, error) in &report.failed {
+        eprintln!("lancet: process {pid} keeps probes: {error}; run `lancet clean` later");
+    }
+    report.processes
+}
+
+fn restore(
+    record: &ProcessRecord,
+    pid: Pid,
+    memory: i32,
+    session: [u64; 2],
+    report: &mut Detached,
+) {
+    let Some(file) = adopt_file(memory) else {
+        return;
+    };
+    let memory = Memory::from_file(pid, file);
+    let places = record.arenas();
+    let restored = children::patiently(|| {
+        undo::restore(pid, &memory, &places, Some(session), Some(&record.stub))
+    });
+    match &restored {
+        Err(RemoteError::Gone { .. }) => {}
+        _ => note(
+            report,
+            pid,
+            &memory,
+            &places,
+            session,
+            restored.map_err(Into::into),
+        ),
+    }
+    record.finish();
+}
+
+/// Writes the off switch of a region's file.
+fn switch_off(file: &std::fs::File) {
+    let length = file.metadata().map_or(0, |m| m.len().min(MAX_REGION));
+    let mut bytes = vec![0u8; length as usize];
+    if file.read_exact_at(&mut bytes, 0).is_err() {
+        return;
+    }
+    // SAFETY: the vector outlives the view.
+    let view = unsafe { Shared::new(bytes.as_ptr(), bytes.len()) };
+    if let Ok(layout) = Layout::decode(&view) {
+        let (at, length) = layout.off_switch();
+        let _ = file.write_at(&vec![0; length], at.0);
+    }
+}

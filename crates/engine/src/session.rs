@@ -1,0 +1,618 @@
+//! Probes by processes.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use lancet_abi::units::{FileOffset, Pid, RuntimeAddr};
+use lancet_abi::{Layout, LayoutBuilder, MapId, SlotId};
+use lancet_isa::Plan;
+use lancet_jit::Action;
+use lancet_procs::{self as procs, Mapping};
+use lancet_remote::RemoteError;
+use lancet_symbols::{Site, Target};
+
+use crate::attach::{self, Attached, Context, Hold, Wanted};
+use crate::catalog::{Binary, Instance};
+use crate::children;
+use crate::consumer::{Consumer, Kind, MapHandle, ProbeId, Row, Total, action};
+use crate::domain::{Domain, DomainKey};
+use crate::error::{EngineError, Refused};
+use crate::guardian::Tracer;
+use crate::process::Process;
+use crate::sentinel;
+use crate::undo::{self, Restored};
+
+struct Probe {
+    site: Site,
+    binary: usize,
+    consumer: Consumer,
+    slot: Option<SlotId>,
+    plan: Plan,
+    active: bool,
+    /// Counters at the moment when it was unregistered.
+    frozen: Option<Total>,
+}
+
+/// Slots for probes that are registered after the first attach.
+const SPARE_SLOTS: u32 = 1024;
+
+/// What the end of a session found.
+#[derive(Clone, Debug, Default)]
+pub struct Detached {
+    /// Processes whose text is as the file again, children included.
+    pub processes: usize,
+    /// Processes that had ended before.
+    pub gone: usize,
+    /// Children that were forked meanwhile, among `processes`.
+    pub children: usize,
+    /// Sites restored.
+    pub sites: usize,
+    /// Sites left alone because somebody else had written there.
+    pub foreign: Vec<(Pid, RuntimeAddr)>,
+    /// Threads that did not leave their action in time.
+    pub skipped: Vec<(Pid, i32)>,
+    /// Processes that could not be restored, and why.
+    pub failed: Vec<(Pid, String)>,
+    /// The longest that a process was stopped.
+    pub longest_stop: std::time::Duration,
+    /// Bytes that stay mapped, inert, in the largest process.
+    pub kept: u64,
+}
+
+/// A set of probes, the processes they are in, and their counters.
+///
+/// See the [crate's example](crate). Dropping a session detaches it.
+pub struct Session {
+    pub(crate) tracer: Arc<Tracer>,
+    binaries: Vec<Arc<Binary>>,
+    probes: Vec<Probe>,
+    maps: Vec<(MapId, Kind)>,
+    builder: LayoutBuilder,
+    layout: Option<Layout>,
+    spare: Option<SlotId>,
+    spare_used: u32,
+    domains: Vec<Domain>,
+    processes: Vec<Process>,
+    ended: usize,
+}
+
+impl Session {
+    /// An empty session.
+    #[must_use]
+    pub fn open(tracer: &Arc<Tracer>) -> Self {
+        Self {
+            tracer: Arc::clone(tracer),
+            binaries: Vec::new(),
+            probes: Vec::new(),
+            maps: Vec::new(),
+            builder: LayoutBuilder::new(),
+            layout: None,
+            spare: None,
+            spare_used: 0,
+            domains: Vec::new(),
+            processes: Vec::new(),
+            ended: 0,
+        }
+    }
+
+    /// Declares a map for [`Consumer::Keyed`]; before the first process is attached.
+    ///
+    /// `keys` is rounded up to a power of two; further keys are counted as lost.
+    pub fn map(&mut self, kind: Kind, keys: u32) -> Result<MapHandle, EngineError> {
+        if self.layout.is_some() {
+            return Err(EngineError::Usage(
+                "declare maps before the first process is attached",
+            ));
+        }
+        let id = self.builder.map(keys.next_power_of_two(), kind.width());
+        self.maps.push((id, kind));
+        Ok(MapHandle(self.maps.len() - 1))
+    }
+
+    fn binary_index(&mut self, binary: &Arc<Binary>) -> usize {
+        match self.binaries.iter().position(|b| Arc::ptr_eq(b, binary)) {
+            Some(index) => index,
+            None => {
+                self.binaries.push(Arc::clone(binary));
+                self.binaries.len() - 1
+            }
+        }
+    }
+
+    /// Registers a consumer at a file offset, as the kernel's `uprobe_register` does.
+    ///
+    /// Processes that are attached already get it with the next [`attach`](Self::attach).
+    pub fn register(
+        &mut self,
+        file: &Path,
+        offset: FileOffset,
+        consumer: Consumer,
+    ) -> Result<Result<ProbeId, Refused>, EngineError> {
+        let known = self.binaries.iter().find(|b| b.module.path() == file);
+        let binary = match known {
+            Some(binary) => Arc::clone(binary),
+            None => Binary::open(file)?,
+        };
+        let site = binary
+            .site_at(offset)
+            .ok_or(EngineError::Usage("the offset is not in the file's code"))?;
+        let mut results = self.register_sites(&binary, vec![site], consumer)?;
+        Ok(results.pop().expect("one site gives one result"))
+    }
+
+    /// Registers a consumer at each of these sites. A site that cannot be patched is refused by
+    /// name and does not fail the others.
+    pub fn register_sites(
+        &mut self,
+        binary: &Arc<Binary>,
+        sites: Vec<Site>,
+        consumer: Consumer,
+    ) -> Result<Vec<Result<ProbeId, Refused>>, EngineError> {
+        let index = self.binary_index(binary);
+        let plans = binary.plan(&sites);
+        let mut results = Vec::with_capacity(sites.len());
+        for (site, plan) in sites.into_iter().zip(plans) {
+            let plan = match plan {
+                Ok(plan) => plan,
+                Err(refusal) => {
+                    results.push(Err(Refused::by_plan(&site.name, &refusal)));
+                    continue;
+                }
+            };
+            let slot = match consumer.own() {
+                Some(kind) => Some(self.slots(kind.width())?),
+                None => None,
+            };
+            self.probes.push(Probe {
+                site,
+                binary: index,
+                consumer,
+                slot,
+                plan,
+                active: true,
+                frozen: None,
+            });
+            results.push(Ok(ProbeId(self.probes.len() - 1)));
+        }
+        Ok(results)
+    }
+
+    fn slots(&mut self, width: u32) -> Result<SlotId, EngineError> {
+        if self.layout.is_none() {
+            return Ok(self.builder.plain(width));
+        }
+        let spare = self.spare.expect("made with the layout");
+        if self.spare_used + width > SPARE_SLOTS {
+            return Err(EngineError::Usage(
+                "no room for more probes in this session; register them before the first process is attached",
+            ));
+        }
+        let slot = SlotId(spare.0 + self.spare_used);
+        self.spare_used += width;
+        Ok(slot)
+    }
+
+    /// The name that a probe is shown by.
+    #[must_use]
+    pub fn name(&self, probe: ProbeId) -> &str {
+        &self.probes[probe.0].site.name
+    }
+
+    /// The probe's file.
+    #[must_use]
+    pub fn file(&self, probe: ProbeId) -> &Path {
+        self.binaries[self.probes[probe.0].binary].module.path()
+    }
+
+    fn layout(&mut self) -> Result<Layout, EngineError> {
+        if self.layout.is_none() {
+            self.spare = Some(self.builder.plain(SPARE_SLOTS));
+            let builder = std::mem::take(&mut self.builder);
+            self.layout = Some(builder.build(possible_cpus())?);
+        }
+        Ok(self.layout.clone().expect("made above"))
+    }
+
+    fn domain(&mut self, key: DomainKey, pid: Pid, layout: &Layout) -> Result<usize, EngineError> {
+        if let Some(index) = self.domains.iter().position(|d| d.key == key) {
+            return Ok(index);
+        }
+        let domain = Domain::create(key, pid, layout, self.tracer.journal())?;
+        self.domains.push(domain);
+        Ok(self.domains.len() - 1)
+    }
+
+    fn instances(&self, mappings: &[Mapping]) -> Vec<Instance> {
+        let of = |binary: &Arc<Binary>| binary.instances(mappings);
+        self.binaries.iter().flat_map(of).collect()
+    }
+
+    /// Whether all files with probes are mapped as code.
+    pub(crate) fn all_mapped(&self, mappings: &[Mapping]) -> bool {
+        self.binaries
+            .iter()
+            .all(|b| !b.instances(mappings).is_empty())
+    }
+
+    /// Files with probes that these mappings lack.
+    pub(crate) fn unmapped(&self, mappings: &[Mapping]) -> Vec<std::path::PathBuf> {
+        self.binaries
+            .iter()
+            .filter(|b| b.instances(mappings).is_empty())
+            .map(|b| b.module.path().to_owned())
+            .collect()
+    }
+
+    /// All files with probes.
+    #[must_use]
+    pub fn files(&self) -> Vec<std::path::PathBuf> {
+        self.unmapped(&[])
+    }
+
+    /// Waits for a signal, the end of command or targets, or a time.
+    pub fn wait(&self, deadline: Option<std::time::Instant>) -> crate::guardian::Event {
+        self.tracer.wait(deadline, &self.pidfds())
+    }
+
+    /// Puts all registered probes into a running process; into one that is attached already,
+    /// those that it lacks.
+    pub fn attach(&mut self, pid: Pid) -> Result<Attached, EngineError> {
+        let known = self
+            .processes
+            .iter()
+            .position(|p| p.pid == pid && !p.has_ended());
+        let process = match known {
+            Some(index) => self.processes.swap_remove(index),
+            None => Process::open(pid, self.tracer.journal())?,
+        };
+        self.attach_process(process, Hold::All)
+    }
+
+    /// Attaches to a process whose only thread is stopped under this thread.
+    pub(crate) fn attach_held(
+        &mut self,
+        pid: Pid,
+        tid: lancet_abi::units::Tid,
+        rseq: Option<i32>,
+    ) -> Result<Attached, EngineError> {
+        let known = self.processes.iter().position(|p| p.pid == pid);
+        let process = match known {
+            Some(index) => self.processes.swap_remove(index),
+            None => Process::open_started(pid, self.tracer.journal())?,
+        };
+        self.attach_process(process, Hold::Held(tid, rseq))
+    }
+
+    /// Forgets a process: it has become another program.
+    pub(crate) fn forget(&mut self, pid: Pid) {
+        if let Some(index) = self.processes.iter().position(|p| p.pid == pid) {
+            self.processes.swap_remove(index).record().finish();
+        }
+    }
+
+    /// The process stands apart from the session while it is worked on, and comes (back) into it
+    /// unless nothing of ours is in it.
+    fn attach_process(
+        &mut self,
+        mut process: Process,
+        hold: Hold,
+    ) -> Result<Attached, EngineError> {
+        let result = self.attach_now(&mut process, hold);
+        let gone = matches!(&result, Err(EngineError::Remote(RemoteError::Gone { .. })));
+        if result.is_err() && (gone || process.arenas.is_empty()) {
+            process.record().finish();
+        } else {
+            self.processes.push(process);
+        }
+        result
+    }
+
+    fn attach_now(&mut self, process: &mut Process, hold: Hold) -> Result<Attached, EngineError> {
+        let layout = self.layout()?;
+        let (pid, key) = (process.pid, process.domain);
+        let mappings = procs::mappings(pid)?;
+        let mut instances = self.instances(&mappings);
+        if instances.is_empty() {
+            return Err(EngineError::NotMapped {
+                pid,
+                name: process.name.clone(),
+            });
+        }
+        let guards = sentinel::binaries(&self.tracer, &mappings, pid);
+        let mut binaries = self.binaries.clone();
+        for guard in &guards {
+            if !self.binaries.iter().any(|b| b.id == guard.binary.id) {
+                instances.extend(guard.binary.instances(&mappings));
+                binaries.push(Arc::clone(&guard.binary));
+            }
+        }
+        let domain = self.domain(key, pid, &layout)?;
+        let wanted = self.wanted(&binaries, &guards, matches!(hold, Hold::Held(..)));
+        let context = Context {
+            domain: &self.domains[domain],
+            session: self.tracer.journal().session(),
+            guardian: self.tracer.guardian(),
+            layout: &layout,
+            instances: &instances,
+            binaries: &binaries,
+        };
+        attach::attach(process, &context, &wanted, hold)
+    }
+
+    /// All active probes by site: consumers of one site share its pad.
+    fn wanted<'a>(
+        &'a self,
+        binaries: &[Arc<Binary>],
+        guards: &'a [sentinel::Guard],
+        starting: bool,
+    ) -> Vec<Wanted<'a>> {
+        let mut by_site: HashMap<(usize, u64), usize> = HashMap::new();
+        let mut wanted: Vec<Wanted<'a>> = Vec::new();
+        for (id, probe) in self.probes.iter().enumerate().filter(|(_, p)| p.active) {
+            let act = action(probe.consumer, ProbeId(id), probe.slot, &self.maps);
+            let binary = &binaries[probe.binary];
+            let place = *by_site
+                .entry((probe.binary, probe.site.link.0))
+                .or_insert_with(|| {
+                    wanted.push(Wanted {
+                        name: &probe.site.name,
+                        plan: &probe.plan,
+                        binary: probe.binary,
+                        actions: Vec::new(),
+                        lock_only: binary.is_loader()
+                            || starting && binary.is_static()
+                            || sentinel::runs_unregistered(&binary.module, &probe.site),
+                    });
+                    wanted.len() - 1
+                });
+            wanted[place].actions.extend(act);
+        }
+        for guard in guards {
+            let Some(binary) = binaries.iter().position(|b| b.id == guard.binary.id) else {
+                continue;
+            };
+            for (site, plan) in &guard.sites {
+                let place = *by_site.entry((binary, site.link.0)).or_insert_with(|| {
+                    wanted.push(Wanted {
+                        name: &site.name,
+                        plan,
+                        binary,
+                        actions: Vec::new(),
+                        lock_only: true,
+                    });
+                    wanted.len() - 1
+                });
+                wanted[place].actions.insert(0, Action::MarkUncertain);
+            }
+        }
+        wanted
+    }
+
+    /// Processes that are attached and alive.
+    pub fn alive(&self) -> impl Iterator<Item = Pid> {
+        self.processes
+            .iter()
+            .filter(|p| !p.has_ended())
+            .map(|p| p.pid)
+    }
+
+    pub(crate) fn pidfds(&self) -> Vec<&std::os::fd::OwnedFd> {
+        self.processes
+            .iter()
+            .filter(|p| !p.has_ended())
+            .map(Process::pidfd)
+            .collect()
+    }
+
+    /// The counters of a probe that has its own, over all processes.
+    pub fn read(&self, probe: ProbeId) -> Result<Option<Total>, EngineError> {
+        let Some(of) = self.probes.get(probe.0) else {
+            return Ok(None);
+        };
+        if let Some(frozen) = &of.frozen {
+            return Ok(Some(frozen.clone()));
+        }
+        let (Some(kind), Some(slot)) = (of.consumer.own(), of.slot) else {
+            return Ok(None);
+        };
+        let mut slots = vec![0u64; kind.width() as usize];
+        for domain in &self.domains {
+            let region = domain.region()?;
+            for (index, total) in slots.iter_mut().enumerate() {
+                let value = region.slot_total(slot, index as u32).unwrap_or(0);
+                *total = total.wrapping_add(value);
+            }
+        }
+        Ok(Some(Total::of(kind, &slots)))
+    }
+
+    /// The rows of a map, over all processes, in no order; and the hits that found it full.
+    pub fn read_map(&self, map: MapHandle) -> Result<(Vec<Row>, u64), EngineError> {
+        let (id, kind) = *self
+            .maps
+            .get(map.0)
+            .ok_or(EngineError::Usage("the map is of another session"))?;
+        let mut rows: HashMap<(Option<u32>, u64), Vec<u64>> = HashMap::new();
+        let mut lost = 0u64;
+        for domain in &self.domains {
+            let region = domain.region()?;
+            lost += region.map_dropped(id).unwrap_or(0);
+            for entry in region.map_entries(id) {
+                let slots = rows
+                    .entry((entry.function, entry.key))
+                    .or_insert_with(|| vec![0; kind.width() as usize]);
+                for (index, total) in slots.iter_mut().enumerate() {
+                    let value = region.map_value(id, entry.index, index as u32).unwrap_or(0);
+                    *total = total.wrapping_add(value);
+                }
+            }
+        }
+        let rows = rows
+            .into_iter()
+            .map(|((function, key), slots)| Row {
+                probe: function.map(|f| ProbeId(f as usize)),
+                key,
+                total: Total::of(kind, &slots),
+            })
+            .collect();
+        Ok((rows, lost))
+    }
+
+    /// Takes one probe out of all processes. Its counters stay readable.
+    ///
+    /// A site that other probes of the session use stays patched for them.
+    pub fn unregister(&mut self, probe: ProbeId) -> Result<(), EngineError> {
+        let Some(of) = self.probes.get(probe.0).filter(|p| p.active) else {
+            return Ok(());
+        };
+        let (binary, link) = (of.binary, of.site.link);
+        let shared =
+            self.probes.iter().enumerate().any(|(i, p)| {
+                i != probe.0 && p.active && p.binary == binary && p.site.link == link
+            });
+        if !shared {
+            self.restore_site(binary, link)?;
+        }
+        let total = self.read(probe)?;
+        let of = &mut self.probes[probe.0];
+        of.frozen = total;
+        of.active = false;
+        Ok(())
+    }
+
+    fn restore_site(
+        &mut self,
+        binary: usize,
+        link: lancet_abi::units::LinkAddr,
+    ) -> Result<(), EngineError> {
+        let binary = Arc::clone(&self.binaries[binary]);
+        for process in self.processes.iter_mut().filter(|p| !p.has_ended()) {
+            let mappings = procs::mappings(process.pid)?;
+            let sites: Vec<RuntimeAddr> = binary
+                .instances(&mappings)
+                .iter()
+                .map(|i| RuntimeAddr(link.0.wrapping_add(i.bias)))
+                .filter(|s| process.patched.contains(s))
+                .collect();
+            let places = process.places();
+            process.patiently(|| {
+                undo::restore_only(process.pid, &process.memory, &places, &sites)
+                    .map_err(EngineError::from)
+            })?;
+            undo::quiesce(process.pid, &process.memory, &places, None)?;
+            for site in sites {
+                process.patched.remove(&site);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all probes out of all processes, children included, and waits until nothing counts.
+    /// Counters stay readable.
+    pub fn detach(&mut self) -> Detached {
+        let session = self.tracer.journal().session();
+        let mut report = Detached {
+            gone: self.ended,
+            ..Detached::default()
+        };
+        let mut known: Vec<Pid> = Vec::new();
+        let mut places: Vec<RuntimeAddr> = Vec::new();
+        for process in std::mem::take(&mut self.processes) {
+            places.extend(process.arenas.iter().map(|a| a.start));
+            if process.has_ended() {
+                report.gone += 1;
+                process.record().finish();
+                continue;
+            }
+            known.push(process.pid);
+            let restored = process.patiently(|| {
+                undo::restore(
+                    process.pid,
+                    &process.memory,
+                    &process.places(),
+                    Some(session),
+                    Some(&process.record().stub),
+                )
+                .map_err(EngineError::from)
+            });
+            note(
+                &mut report,
+                process.pid,
+                &process.memory,
+                &process.places(),
+                session,
+                restored,
+            );
+            process.record().finish();
+        }
+        places.sort_unstable();
+        places.dedup();
+        children::restore_all(&places, session, &known, &mut report);
+        for domain in &mut self.domains {
+            domain.switch_off();
+            domain.file.unlink();
+        }
+        report
+    }
+}
+
+/// Adds what became of one process to the report.
+pub(crate) fn note(
+    report: &mut Detached,
+    pid: Pid,
+    memory: &lancet_remote::Memory,
+    places: &[(RuntimeAddr, u64)],
+    session: [u64; 2],
+    restored: Result<Restored, EngineError>,
+) {
+    match restored {
+        Ok(restored) => {
+            report.processes += 1;
+            report.sites += restored.sites;
+            report.kept = report.kept.max(restored.kept);
+            report.longest_stop = report.longest_stop.max(restored.held);
+            report
+                .foreign
+                .extend(restored.foreign.iter().map(|&s| (pid, s)));
+            if !restored.inside.is_empty() {
+                let left = undo::quiesce(pid, memory, places, Some(session)).unwrap_or_default();
+                report.skipped.extend(left.into_iter().map(|t| (pid, t.0)));
+            }
+        }
+        Err(
+            EngineError::Remote(RemoteError::Gone { .. })
+            | EngineError::Procs(procs::ProcError::Gone { .. }),
+        ) => {
+            report.gone += 1;
+        }
+        Err(error) => report.failed.push((pid, error.to_string())),
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.processes.is_empty() {
+            self.detach();
+        }
+    }
+}
+
+/// CPUs that the kernel may ever bring online; the count that per-CPU data is made for.
+fn possible_cpus() -> u32 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = text
+        .trim()
+        .rsplit([',', '-'])
+        .next()
+        .and_then(|n| n.parse::<u32>().ok());
+    last.map_or_else(
+        || std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        |last| last + 1,
+    )
+}
+
+/// Finds the sites that a target names in a file.
+pub fn sites(binary: &Binary, target: &Target) -> Result<Vec<Site>, EngineError> {
+    Ok(lancet_symbols::select(&binary.module, target)?)
+}
