@@ -74,7 +74,9 @@ pub enum SymbolError {
         what: &'static str,
     },
     /// The probe's text can't be read.
-    #[error("cannot read the probe `{text}`: {what}; write FILE:FUNCTION, FILE:FUNCTION+OFFSET or FILE:0xADDRESS")]
+    #[error(
+        "cannot read the probe `{text}`: {what}; write FILE:FUNCTION, FILE:FUNCTION+OFFSET or FILE:0xADDRESS"
+    )]
     Spec {
         /// The text as given.
         text: String,

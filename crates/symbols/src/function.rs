@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use lancet_abi::units::{FileOffset, LinkAddr};
 
+use crate::names;
+
 /// A named piece of code; aliases at one address are functions of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,7 +29,7 @@ impl Function {
     /// The name as in the source, or the raw name where it is not mangled.
     #[must_use]
     pub fn demangled(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.name)
+        names::demangle(&self.name)
     }
 
     /// One past its last byte.

@@ -18,17 +18,31 @@
 //! for, and what was parsed is kept. Demangling happens only when a name is shown
 //! or when a pattern could match it.
 
+mod boundary;
 mod bytes;
+mod debuginfo;
+mod dynamic;
+mod elf;
 mod error;
+mod facts;
+mod frames;
 mod function;
 mod layout;
 mod locate;
+mod lsda;
 mod module;
+mod names;
+mod near;
+mod notes;
 mod open;
 mod pattern;
+mod relocs;
 mod roots;
+mod rseq;
 mod select;
 mod spec;
+mod symtab;
+mod table;
 
 pub use error::SymbolError;
 pub use function::Function;

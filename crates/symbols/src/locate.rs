@@ -23,5 +23,8 @@ pub fn locate(file: &str, pid: Option<Pid>) -> Result<PathBuf, SymbolError> {
 /// Finds `file`: a path, a program in `$PATH`, or a library by its short name.
 pub fn locate_for(file: &str, pid: Option<Pid>) -> Result<Located, SymbolError> {
     let _ = pid;
-    Err(SymbolError::NotFound { name: file.to_owned(), searched: String::new() })
+    Err(SymbolError::NotFound {
+        name: file.to_owned(),
+        searched: String::new(),
+    })
 }

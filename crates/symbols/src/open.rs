@@ -14,12 +14,18 @@ pub(crate) fn open(path: &Path) -> Result<File, SymbolError> {
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC)
         .open(path)
-        .map_err(|source| SymbolError::Io { path: path.into(), source })
+        .map_err(|source| SymbolError::Io {
+            path: path.into(),
+            source,
+        })
 }
 
 /// Reads a regular, non-empty file, and says which file it was.
 pub(crate) fn read(file: &File, shown: &Path) -> Result<(Bytes, FileId), SymbolError> {
-    let io = |source| SymbolError::Io { path: shown.into(), source };
+    let io = |source| SymbolError::Io {
+        path: shown.into(),
+        source,
+    };
     let meta = file.metadata().map_err(io)?;
     let kind = meta.file_type();
     if !kind.is_file() {
@@ -32,12 +38,21 @@ pub(crate) fn read(file: &File, shown: &Path) -> Result<(Bytes, FileId), SymbolE
         } else {
             "a device"
         };
-        return Err(SymbolError::NotRegular { path: shown.into(), what });
+        return Err(SymbolError::NotRegular {
+            path: shown.into(),
+            what,
+        });
     }
     // The size is only a hint for files of /proc and the like, which say zero.
     let bytes = Bytes::of(file, meta.len()).map_err(io)?;
     if bytes.is_empty() {
         return Err(SymbolError::Empty { path: shown.into() });
     }
-    Ok((bytes, FileId { dev: meta.dev(), inode: meta.ino() }))
+    Ok((
+        bytes,
+        FileId {
+            dev: meta.dev(),
+            inode: meta.ino(),
+        },
+    ))
 }
