@@ -8,7 +8,7 @@ use std::ops::Deref;
 ///
 /// A mapped file that somebody truncates kills its reader with SIGBUS; a copy
 /// can't. Only for files whose copy would cost more than 10 ms is that risk taken.
-const MAP_FROM: u64 = 64 << 20;
+pub(crate) const MAP_FROM: u64 = 64 << 20;
 
 /// Bytes that stay valid and unchanged in length for as long as they live.
 pub(crate) enum Bytes {

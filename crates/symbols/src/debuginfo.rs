@@ -4,16 +4,23 @@
 //! `.gnu_debuglink`: beside the file, in `.debug` beside it, and below `/usr/lib/debug`. A
 //! candidate counts only if its build id, or else its checksum, is the expected one.
 
+use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use object::LittleEndian as LE;
 use object::elf;
 
-use crate::elf::Elf;
+use crate::bytes::{self, Bytes};
+use crate::elf::{Elf, Section};
 use crate::notes;
 use crate::open;
 use crate::symtab::Symtab;
 
+/// The section of the build id.
+const BUILD_ID: &str = ".note.gnu.build-id";
 /// Where distributions put debug files.
 const ROOT: &str = "/usr/lib/debug";
 /// Embedded symbols don't unpack to more than this many times their size, nor beyond the
@@ -117,11 +124,15 @@ fn candidates(path: &Path, name: &str) -> Vec<PathBuf> {
 
 /// The tables of one candidate, if it is the right file.
 fn read(path: &Path, wanted: &Wanted<'_>) -> Option<OwnedTable> {
-    let (bytes, _) = open::read(&open::open(path).ok()?, path).ok()?;
+    let file = open::open(path).ok()?;
+    let bytes = match wanted {
+        Wanted::Id(_) => sparse(&file, path)?,
+        Wanted::Checksum(_) => open::read(&file, path).ok()?.0,
+    };
     let elf = Elf::parse_sections(&bytes, path).ok()?;
     let matches = match wanted {
         Wanted::Id(wanted) => elf
-            .section(&bytes, ".note.gnu.build-id")
+            .section(&bytes, BUILD_ID)
             .is_some_and(|note| notes::build_id(note.bytes(&bytes)) == Some(*wanted)),
         Wanted::Checksum(wanted) => checksum(&bytes) == *wanted,
     };
@@ -130,6 +141,37 @@ fn read(path: &Path, wanted: &Wanted<'_>) -> Option<OwnedTable> {
     } else {
         None
     }
+}
+
+/// A debug file of which only headers, build id and symbols are read, zeros elsewhere: most
+/// of it is lines and types. Large files are mapped, as all are.
+fn sparse(file: &File, path: &Path) -> Option<Bytes> {
+    let meta = file.metadata().ok().filter(|meta| meta.is_file())?;
+    if meta.len() >= bytes::MAP_FROM {
+        return open::read(file, path).ok().map(|(bytes, _)| bytes);
+    }
+    let mut image = vec![0; usize::try_from(meta.len()).ok()?];
+    let load = |image: &mut Vec<u8>, range: Range<usize>| {
+        let start = range.start as u64;
+        image
+            .get_mut(range)
+            .is_some_and(|part| file.read_exact_at(part, start).is_ok())
+    };
+    let header = size_of::<elf::FileHeader64<LE>>();
+    load(&mut image, 0..header).then_some(())?;
+    let table = Elf::section_table(&image)?;
+    load(&mut image, table).then_some(())?;
+    // Names are needed for the build id alone; their table is found through the entries.
+    let names = Elf::name_table(&image)?;
+    load(&mut image, names).then_some(())?;
+    let elf = Elf::parse_sections(&image, path).ok()?;
+    let table = elf.sections.iter().find(|s| s.kind == elf::SHT_SYMTAB)?;
+    let strings = elf.sections.get(table.linked)?;
+    let wanted = [Some(table), Some(strings), elf.section(&image, BUILD_ID)];
+    for range in wanted.into_iter().flatten().map(Section::range) {
+        load(&mut image, range).then_some(())?;
+    }
+    Some(Bytes::Owned(image))
 }
 
 /// The CRC-32 (polynomial 0xedb88320, as zlib) that `.gnu_debuglink` holds.

@@ -40,15 +40,22 @@ impl Section {
         self.flags & u64::from(elf::SHF_ALLOC) != 0 && self.link <= link && link < self.end()
     }
 
+    /// Its place in the file; empty for `.bss` and the like.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let size = if self.kind == elf::SHT_NOBITS {
+            0
+        } else {
+            self.size
+        };
+        self.offset
+            ..self
+                .offset
+                .saturating_add(usize::try_from(size).unwrap_or(usize::MAX))
+    }
+
     /// Its bytes in the file; empty for `.bss` and the like.
     pub(crate) fn bytes<'a>(&self, file: &'a [u8]) -> &'a [u8] {
-        if self.kind == elf::SHT_NOBITS {
-            return &[];
-        }
-        usize::try_from(self.size)
-            .ok()
-            .and_then(|size| file.get(self.offset..self.offset.checked_add(size)?))
-            .unwrap_or(&[])
+        file.get(self.range()).unwrap_or(&[])
     }
 }
 
@@ -226,6 +233,29 @@ impl Elf {
             sections,
             ..Self::default()
         })
+    }
+
+    /// Where the section table is, from the file header alone.
+    pub(crate) fn section_table(file: &[u8]) -> Option<Range<usize>> {
+        let (header, _) = pod::from_bytes::<elf::FileHeader64<LE>>(file).ok()?;
+        let entry = size_of::<elf::SectionHeader64<LE>>() as u64;
+        inside(
+            file,
+            header.e_shoff.get(LE),
+            entry * u64::from(header.e_shnum.get(LE)),
+        )
+    }
+
+    /// Where the section names are, from the header and the section table.
+    pub(crate) fn name_table(file: &[u8]) -> Option<Range<usize>> {
+        let (header, _) = pod::from_bytes::<elf::FileHeader64<LE>>(file).ok()?;
+        let (headers, _) = pod::slice_from_bytes::<elf::SectionHeader64<LE>>(
+            file.get(Self::section_table(file)?)?,
+            header.e_shnum.get(LE).into(),
+        )
+        .ok()?;
+        let names = headers.get(usize::from(header.e_shstrndx.get(LE)))?;
+        inside(file, names.sh_offset.get(LE), names.sh_size.get(LE))
     }
 
     /// The first section of that name.

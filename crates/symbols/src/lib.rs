@@ -28,6 +28,7 @@ mod facts;
 mod frames;
 mod function;
 mod layout;
+mod ldcache;
 mod locate;
 mod lsda;
 mod module;

@@ -360,6 +360,14 @@ impl Module {
             .or_else(|| self.extra().iter().find_map(|table| find(table.view())))
     }
 
+    /// It carries the note of glibc's start code (`NT_GNU_ABI_TAG`).
+    pub(crate) fn has_gnu_abi_tag(&self) -> bool {
+        let notes = self.elf().notes.iter();
+        notes
+            .filter_map(|range| self.bytes().get(range.clone()))
+            .any(|bytes| notes::gnu_note(bytes, 1).is_some())
+    }
+
     /// All symbol tables that belong to the file.
     fn tables(&self) -> Vec<Symtab<'_>> {
         let (elf, bytes) = (self.elf(), self.bytes());

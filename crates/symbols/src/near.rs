@@ -42,7 +42,7 @@ fn distance(wanted: &str, name: &str) -> Option<usize> {
     if length <= limit + 2 {
         let edits = edits(wanted.as_bytes(), bare.as_bytes());
         if edits <= limit {
-            return Some(1 + edits * 2);
+            return Some(1 + edits * 2 + usize::from(name.starts_with('_')));
         }
     }
     if bare.starts_with(wanted) {

@@ -67,11 +67,14 @@ fn matching<'m>(module: &'m Module, pattern: &Pattern) -> Result<Vec<&'m Functio
         .filter(|f| !f.is_ifunc)
         .filter(|f| pattern.is_exact() || !f.is_untyped || is_proven(module, f))
         .collect();
-    if !direct.is_empty() {
+    // An old version of the same name may be an ordinary function that nobody calls.
+    let resolver = matched.iter().find(|f| f.is_ifunc);
+    let named = resolver.is_some() && pattern.is_exact();
+    if !direct.is_empty() && !named {
         return Ok(direct);
     }
     let (name, path) = (pattern.as_str().to_owned(), module.path().into());
-    if let Some(resolver) = matched.iter().find(|f| f.is_ifunc) {
+    if let Some(resolver) = resolver {
         let hint = implementations(all, &resolver.name);
         return Err(SymbolError::Indirect {
             name,
