@@ -1,3 +1,45 @@
-//! The `lancet` command.
+//! The `lancet` command: count calls in running programs, and leave no trace.
 
-fn main() {}
+mod bench;
+mod clean;
+mod count;
+mod list;
+mod options;
+mod probes;
+mod report;
+mod run;
+mod scope;
+mod status;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use options::{Arguments, Verb};
+
+fn main() -> ExitCode {
+    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    if words
+        .get(1)
+        .is_some_and(|w| w == lancet_bench::trigger::TRIGGER_ARGUMENT)
+    {
+        return lancet_bench::trigger::run_trigger(words.into_iter().skip(2));
+    }
+    let result = match Arguments::parse().verb {
+        Verb::Count(options) => count::count(options),
+        Verb::Sum(options) => count::sum(options),
+        Verb::Hist(options) => count::hist(options),
+        Verb::List(options) => list::list(&options),
+        Verb::Status => status::status(),
+        Verb::Clean(options) => clean::clean(&options),
+        Verb::Bench(options) => bench::bench(options),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("lancet: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}

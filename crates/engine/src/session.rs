@@ -459,6 +459,19 @@ impl Session {
         Ok((rows, lost))
     }
 
+    /// Switches the counting in all attached processes off or on; their text stays patched.
+    /// Children that were forked before are not reached.
+    pub fn switch(&mut self, on: bool) -> Result<(), EngineError> {
+        use lancet_abi::private::OFF_BYTE;
+        for process in self.processes.iter().filter(|p| !p.has_ended()) {
+            if let Some(arena) = process.arenas.first() {
+                let at = arena.mode.plus(OFF_BYTE);
+                process.memory.write(at, &[u8::from(!on)])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes one probe out of all processes. Its counters stay readable.
     ///
     /// A site that other probes of the session use stays patched for them.

@@ -1,0 +1,106 @@
+//! `bench`: measures, beside the kernel where that is allowed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use lancet_abi::units::Pid;
+use lancet_bench::hit;
+use lancet_bench::{Bare, Engine, Kernel, Method};
+use lancet_engine::{Binary, Consumer, ProbeId, Session, Tracer, launch, sites};
+use lancet_symbols::{Pattern, Target};
+
+use crate::options::BenchOptions;
+
+pub(crate) fn bench(options: BenchOptions) -> Result<u8> {
+    let code = launch(None, move |tracer| match hit(&options, &tracer) {
+        Ok(exact) => u8::from(!exact),
+        Err(error) => {
+            eprintln!("lancet: {error:#}");
+            1
+        }
+    })?;
+    Ok(code)
+}
+
+fn hit(options: &BenchOptions, tracer: &Arc<Tracer>) -> Result<bool> {
+    let exe = std::env::current_exe().context("lancet's own path")?;
+    let mut settings = if options.quick {
+        hit::Options::quick(exe)
+    } else {
+        hit::Options::new(exe)
+    };
+    settings.json = options.json;
+    let mut engines: Vec<Box<dyn Engine>> = vec![
+        Box::new(Bare),
+        Box::new(Lancet {
+            tracer: Arc::clone(tracer),
+            session: None,
+            probes: Vec::new(),
+        }),
+        Box::new(Kernel::new(Method::Perf)),
+        Box::new(Kernel::new(Method::Multi)),
+    ];
+    let rows = hit::run(&mut engines, &settings, &mut std::io::stdout())?;
+    Ok(rows.iter().all(hit::Row::exact))
+}
+
+/// lancet's own column.
+struct Lancet {
+    tracer: Arc<Tracer>,
+    session: Option<Session>,
+    probes: Vec<ProbeId>,
+}
+
+impl Engine for Lancet {
+    fn name(&self) -> &str {
+        "lancet"
+    }
+
+    fn attach(&mut self, pid: Pid, exe: &Path, functions: &[&str]) -> Result<()> {
+        let binary = Binary::open(exe)?;
+        let mut session = Session::open(&self.tracer);
+        let mut named = Vec::new();
+        for function in functions {
+            named.extend(sites(&binary, &Target::Functions(Pattern::new(function)))?);
+        }
+        self.probes = session
+            .register_sites(&binary, named, Consumer::Count)?
+            .into_iter()
+            .map(|r| r.map_err(|refused| anyhow!("{}: {}", refused.probe, refused.message)))
+            .collect::<Result<_>>()?;
+        let attached = session.attach(pid)?;
+        if let Some(refused) = attached.refused.first() {
+            return Err(anyhow!("{}: {}", refused.probe, refused.message));
+        }
+        self.session = Some(session);
+        Ok(())
+    }
+
+    fn set_off(&mut self) -> Result<bool> {
+        let session = self.session.as_mut().context("nothing is attached")?;
+        session.switch(false)?;
+        Ok(true)
+    }
+
+    fn hits(&mut self) -> Result<u64> {
+        let session = self.session.as_ref().context("nothing is attached")?;
+        let mut hits = 0;
+        for &probe in &self.probes {
+            if let Some(lancet_engine::Total::Count(n)) = session.read(probe)? {
+                hits += n;
+            }
+        }
+        Ok(hits)
+    }
+
+    fn detach(&mut self) -> Result<()> {
+        if let Some(mut session) = self.session.take() {
+            let report = session.detach();
+            if let Some((pid, error)) = report.failed.first() {
+                return Err(anyhow!("process {pid}: {error}"));
+            }
+        }
+        Ok(())
+    }
+}

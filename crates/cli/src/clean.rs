@@ -1,0 +1,26 @@
+//! `clean`: takes out what killed sessions have left.
+
+use anyhow::Result;
+
+use crate::options::CleanOptions;
+
+pub(crate) fn clean(options: &CleanOptions) -> Result<u8> {
+    let report = lancet_engine::clean(options.purge)?;
+    println!(
+        "{} processes restored, {} sites",
+        report.processes, report.sites
+    );
+    if options.purge && report.kept > 0 {
+        println!(
+            "{} kB stay mapped, since threads refer to them",
+            report.kept / 1024
+        );
+    }
+    for (pid, site) in &report.foreign {
+        println!("process {pid}: somebody else wrote at {site}; left as it is");
+    }
+    for (pid, error) in &report.failed {
+        eprintln!("lancet: process {pid}: {error}");
+    }
+    Ok(u8::from(!report.failed.is_empty()))
+}

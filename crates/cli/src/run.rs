@@ -1,0 +1,293 @@
+//! One session from start to report.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use lancet_abi::units::Pid;
+use lancet_engine::{
+    Attached, Command, Consumer, Detached, EngineError, Event, Kind, ProbeId, Refused, Session,
+    Tracer, launch,
+};
+
+use crate::options::SessionOptions;
+use crate::probes::{self, By, Found};
+use crate::report::{self, Printer, Source};
+use crate::scope;
+use crate::words;
+
+/// What to count, where.
+pub(crate) struct Job {
+    pub(crate) probes: Vec<String>,
+    pub(crate) kind: Kind,
+    pub(crate) by: By,
+    pub(crate) options: SessionOptions,
+}
+
+/// Runs a job; returns the exit status.
+pub(crate) fn run(job: Job) -> Result<u8> {
+    let command = match &job.options.command {
+        Some(text) => {
+            let words = words::split(text).map_err(|e| anyhow!("-c {text}: {e}"))?;
+            if words.is_empty() {
+                bail!("-c: the command is empty");
+            }
+            Some(Command {
+                words: words.into_iter().map(Into::into).collect(),
+            })
+        }
+        None => None,
+    };
+    for &pid in &job.options.pids {
+        if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            bail!("process {pid} does not exist");
+        }
+    }
+    // All that can be wrong with files and names is said before anything starts.
+    let pid = job.options.pids.first().map(|&p| Pid(p));
+    let found = probes::find(&job.probes, pid)?;
+    let code = launch(command.as_ref(), move |tracer| {
+        match in_tracer(&job, &found, &tracer) {
+            Ok(code) => code,
+            Err(error) => {
+                eprintln!("lancet: {error:#}");
+                1
+            }
+        }
+    })?;
+    Ok(code)
+}
+
+fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
+    let report = report::open(&job.options)?;
+    let mut session = Session::open(tracer);
+    let (source, probes, mut refused) = register(job, found, &mut session)?;
+    if probes == 0 {
+        summarise(&job.options, &refused, probes + refused.len());
+        bail!("none of the {} functions can be probed", refused.len());
+    }
+    let mut printer = Printer::new(report, source, job.by);
+    let attached = match attach(job, found, &mut session) {
+        Ok(attached) => attached,
+        Err(error) => {
+            session.detach();
+            tracer.signal_command(libc::SIGTERM);
+            return Err(error);
+        }
+    };
+    for one in &attached {
+        refused.extend(one.refused.iter().cloned());
+        if job.options.verbose {
+            eprintln!(
+                "process {}: {} sites in {:.3} ms, stopped {:.3} ms at most, counters {}",
+                one.pid,
+                one.sites,
+                one.total.as_secs_f64() * 1e3,
+                one.longest_stop.as_secs_f64() * 1e3,
+                if one.per_cpu {
+                    "per CPU"
+                } else {
+                    "by locked additions"
+                },
+            );
+        }
+    }
+    printer.attached(probes)?;
+    let in_all = probes + refused.iter().filter(|r| r.pid.is_none()).count();
+    summarise(&job.options, &refused, in_all);
+    let ended = wait(job, &mut session, &mut printer)?;
+    let detached = session.detach();
+    if ended != Event::CommandEnded {
+        tracer.signal_command(libc::SIGTERM);
+    }
+    say_what_stayed(&job.options, &detached);
+    printer.finish(
+        &session,
+        job.options.interval.is_none() && !job.options.json,
+    )?;
+    Ok(match (ended, tracer.command_status()) {
+        (Event::CommandEnded, Some(status)) => exit_code(status),
+        _ => u8::from(!detached.failed.is_empty()),
+    })
+}
+
+/// The command's status as a shell shows it.
+fn exit_code(status: std::process::ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt;
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)) as u8
+}
+
+fn register(
+    job: &Job,
+    found: &[Found],
+    session: &mut Session,
+) -> Result<(Source, usize, Vec<Refused>)> {
+    let keyed = match (job.by.key, job.by.function) {
+        (Some(key), by_function) => {
+            let map = session.map(job.kind, job.options.max_keys)?;
+            Some((map, by_function, key))
+        }
+        (None, _) => None,
+    };
+    let consumer = match keyed {
+        Some((map, by_function, key)) => Consumer::Keyed {
+            map,
+            by_function,
+            key,
+        },
+        None => match job.kind {
+            Kind::Count => Consumer::Count,
+            Kind::Sum(value) => Consumer::Sum(value),
+            Kind::Hist(value) => Consumer::Hist(value),
+        },
+    };
+    let mut probes: Vec<ProbeId> = Vec::new();
+    let mut refused = Vec::new();
+    for file in found {
+        for result in session.register_sites(&file.binary, file.sites.clone(), consumer)? {
+            match result {
+                Ok(probe) => probes.push(probe),
+                Err(why) => refused.push(why),
+            }
+        }
+    }
+    let count = probes.len();
+    let source = match keyed {
+        Some((map, _, _)) => Source::Map(map),
+        None => Source::Probes(probes),
+    };
+    Ok((source, count, refused))
+}
+
+fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attached>> {
+    if job.options.command.is_some() {
+        let started = session.start_command()?;
+        for file in &started.missing {
+            eprintln!(
+                "lancet: {} is not mapped when the program starts; libraries that are loaded later are not followed yet",
+                file.display()
+            );
+        }
+        return Ok(started.attached.into_iter().collect());
+    }
+    if !job.options.pids.is_empty() {
+        return job
+            .options
+            .pids
+            .iter()
+            .map(|&pid| Ok(session.attach(Pid(pid))?))
+            .collect();
+    }
+    let guardian = Pid(rustix::process::getppid().map_or(1, |p| p.as_raw_nonzero().get()));
+    let (pids, denied) = scope::mapping_now(found, job.options.all, guardian)?;
+    let mut attached = Vec::new();
+    let mut failed = 0;
+    for pid in pids {
+        match session.attach(pid) {
+            Ok(one) => attached.push(one),
+            Err(EngineError::NotMapped { .. }) => {}
+            Err(error) => {
+                failed += 1;
+                if !job.options.quiet {
+                    eprintln!("lancet: {error}");
+                }
+            }
+        }
+    }
+    if attached.is_empty() {
+        bail!("no process that may be probed maps the file now; give -p PID or -c COMMAND");
+    }
+    if !job.options.quiet {
+        eprint!("{} processes map it", attached.len());
+        if failed + denied > 0 {
+            eprint!(", {} more could not be probed", failed + denied);
+        }
+        eprintln!();
+    }
+    Ok(attached)
+}
+
+/// Waits for the end, printing at intervals.
+fn wait(job: &Job, session: &mut Session, printer: &mut Printer) -> Result<Event> {
+    let start = Instant::now();
+    let end = job
+        .options
+        .duration
+        .map(|s| start + Duration::from_secs_f64(s));
+    let step = job.options.interval.map(Duration::from_secs_f64);
+    let mut next = step.map(|s| start + s);
+    loop {
+        let deadline = [end, next].into_iter().flatten().min();
+        match session.wait(deadline) {
+            Event::Time => {
+                let now = Instant::now();
+                if let (Some(due), Some(step)) = (next, step)
+                    && now >= due
+                {
+                    next = Some((due + step).max(now));
+                    if let Err(error) = printer.print(session) {
+                        session.detach();
+                        return Err(error);
+                    }
+                }
+                if end.is_some_and(|e| now >= e) {
+                    return Ok(Event::Time);
+                }
+            }
+            other => return Ok(other),
+        }
+    }
+}
+
+/// How many sites were refused, by reason; each by name when asked for.
+fn summarise(options: &SessionOptions, refused: &[Refused], all: usize) {
+    if options.quiet || refused.is_empty() {
+        return;
+    }
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for one in refused {
+        *reasons.entry(one.reason).or_default() += 1;
+        if options.verbose {
+            eprintln!("refused {}: {}", one.probe, one.message);
+        }
+    }
+    let list: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
+    eprintln!(
+        "{} of {all} functions refused ({:.1} %): {}{}",
+        refused.len(),
+        refused.len() as f64 * 100.0 / all.max(1) as f64,
+        list.join(", "),
+        if options.verbose {
+            ""
+        } else {
+            "; -v names them"
+        }
+    );
+}
+
+fn say_what_stayed(options: &SessionOptions, detached: &Detached) {
+    for (pid, site) in &detached.foreign {
+        eprintln!("lancet: process {pid}: somebody else wrote at {site}; left as it is");
+    }
+    for (pid, error) in &detached.failed {
+        eprintln!("lancet: process {pid} keeps probes: {error}; run `lancet clean` later");
+    }
+    for (pid, tid) in &detached.skipped {
+        eprintln!(
+            "lancet: process {pid}: thread {tid} did not leave its probe; its last hit may be skipped"
+        );
+    }
+    if options.verbose {
+        eprintln!(
+            "detached {} processes ({} children, {} gone), {} sites, stopped {:.3} ms at most",
+            detached.processes,
+            detached.children,
+            detached.gone,
+            detached.sites,
+            detached.longest_stop.as_secs_f64() * 1e3,
+        );
+    }
+}
