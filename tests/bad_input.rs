@@ -1,0 +1,1 @@
+//! Bad input gets a clear error, and no target is touched.

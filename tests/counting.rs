@@ -1,0 +1,1 @@
+//! Counts are exact, whatever runs.

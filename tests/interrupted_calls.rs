@@ -1,0 +1,1 @@
+//! Attaching and detaching does not show in system calls that were interrupted for it.

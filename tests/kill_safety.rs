@@ -1,0 +1,1 @@
+//! Whoever is killed at whatever moment, no target is harmed and none keeps a probe.

@@ -1,0 +1,1 @@
+//! Real programs, all of libc counted: their output is the same.

@@ -1,0 +1,1 @@
+//! Moved instructions do what they did in place.

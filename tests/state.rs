@@ -1,0 +1,1 @@
+//! Registers, flags and stack are as without a probe.

@@ -1,0 +1,1 @@
+//! Threads and signals while probes come and go.

@@ -1,0 +1,1 @@
+//! After detaching a target is as it was.
