@@ -135,17 +135,20 @@ impl Binary {
             .filter(|m| m.execute && m.has_file())
             .filter(|m| (m.dev, m.inode) == (self.id.dev, self.id.inode))
             .filter_map(|m| {
-                let link: LinkAddr = self.module.link_of(m.offset).or_else(|| {
-                    // The mapping starts at a page, the segment perhaps behind it.
-                    self.module
-                        .segments()
-                        .iter()
-                        .filter(|s| s.executable)
-                        .find_map(|s| {
-                            let page = s.offset.0 & !0xfff;
-                            (page == m.offset.0).then(|| s.link.minus(s.offset.0 - page))
-                        })
+                // By the executable segment: the mapping starts at a page, whose first bytes may
+                // belong to the segment before, which is linked elsewhere.
+                let segment = self.module.segments().iter().find(|s| {
+                    s.executable
+                        && s.offset.0 & !0xfff <= m.offset.0
+                        && m.offset.0 < s.offset.0.saturating_add(s.file_size)
                 })?;
+                let link = LinkAddr(
+                    segment
+                        .link
+                        .0
+                        .wrapping_add(m.offset.0)
+                        .wrapping_sub(segment.offset.0),
+                );
                 Some(Instance {
                     binary: Arc::clone(self),
                     bias: m.start.0.wrapping_sub(link.0),
