@@ -77,7 +77,7 @@ pub(crate) struct Elf {
 /// The range of `size` bytes from `offset` on, when it is inside the file.
 fn inside(file: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
     let end = offset.checked_add(size)?;
-    (end <= file.len() as u64).then(|| offset as usize..end as usize)
+    (end <= file.len() as u64).then_some(offset as usize..end as usize)
 }
 
 /// The ELF header of a file that is long enough and for this machine.
