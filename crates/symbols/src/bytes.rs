@@ -1,14 +1,18 @@
 //! The bytes of an opened file: read into memory, or mapped when large.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::FileExt;
 
 /// Files below this many bytes are read, larger ones are mapped.
 ///
 /// A mapped file that somebody truncates kills its reader with SIGBUS; a copy
 /// can't. Only for files whose copy would cost more than 10 ms is that risk taken.
 pub(crate) const MAP_FROM: u64 = 64 << 20;
+
+/// What is read at least when the size is not known.
+const MIN_READ: usize = 64 << 10;
 
 /// Bytes that stay valid and unchanged in length for as long as they live.
 pub(crate) enum Bytes {
@@ -27,8 +31,25 @@ impl Bytes {
             // number once before checking it; truncation is the documented risk above.
             return Ok(Self::Mapped(unsafe { memmap2::Mmap::map(file)? }));
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        file.take(MAP_FROM).read_to_end(&mut bytes)?;
+        // By position, as the caller may have read from the file before. One byte more
+        // than expected shows a file that grows, or whose size is not known.
+        let mut bytes = vec![0; usize::try_from(size).map_or(MIN_READ, |size| size + 1)];
+        let mut filled = 0;
+        loop {
+            match file.read_at(&mut bytes[filled..], filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if filled as u64 >= MAP_FROM {
+                break;
+            }
+            if filled == bytes.len() {
+                bytes.resize(filled.saturating_mul(2).max(MIN_READ), 0);
+            }
+        }
+        bytes.truncate(filled);
         Ok(Self::Owned(bytes))
     }
 }

@@ -35,11 +35,6 @@ impl Section {
         self.link.saturating_add(self.size)
     }
 
-    /// It is loaded at `link` or around it.
-    pub(crate) fn holds(&self, link: u64) -> bool {
-        self.flags & u64::from(elf::SHF_ALLOC) != 0 && self.link <= link && link < self.end()
-    }
-
     /// Its place in the file; empty for `.bss` and the like.
     pub(crate) fn range(&self) -> Range<usize> {
         let size = if self.kind == elf::SHT_NOBITS {
@@ -67,6 +62,8 @@ pub(crate) struct Elf {
     /// By address.
     pub(crate) segments: Vec<Segment>,
     pub(crate) sections: Vec<Section>,
+    /// The address ranges of code sections, by address.
+    pub(crate) code: Vec<Range<u64>>,
     pub(crate) interpreter: Option<Range<usize>>,
     pub(crate) dynamic: Option<Range<usize>>,
     pub(crate) notes: Vec<Range<usize>>,
@@ -216,8 +213,16 @@ impl Elf {
         if elf.segments.is_empty() {
             return Err(malformed("it has no loaded segment"));
         }
-        elf.segments.sort_by_key(|segment| segment.link);
+        elf.segments
+            .sort_by_key(|segment| (segment.link, segment.file_size));
         elf.sections = sections(file, header).map_err(truncated)?;
+        let code = elf
+            .sections
+            .iter()
+            .filter(|section| section.is_code() && section.size > 0);
+        elf.code = code.map(|section| section.link..section.end()).collect();
+        elf.code
+            .sort_unstable_by_key(|range| (range.start, range.end));
         Ok(elf)
     }
 
@@ -265,11 +270,22 @@ impl Elf {
             .find(|s| file.get(s.name.clone()) == Some(name.as_bytes()))
     }
 
-    /// The segment whose file part holds an address.
+    /// The segment whose file part holds an address; of overlapping ones the later, which
+    /// is mapped over the earlier.
     pub(crate) fn segment_of(&self, link: u64) -> Option<&Segment> {
-        self.segments
-            .iter()
-            .find(|s| s.link.0 <= link && link - s.link.0 < s.file_size)
+        let end = self.segments.partition_point(|s| s.link.0 <= link);
+        self.segments[..end]
+            .last()
+            .filter(|s| link - s.link.0 < s.file_size)
+    }
+
+    /// The section of code that holds an address.
+    pub(crate) fn code_around(&self, link: u64) -> Option<Range<u64>> {
+        let end = self.code.partition_point(|range| range.start <= link);
+        self.code[..end]
+            .last()
+            .filter(|range| link < range.end)
+            .cloned()
     }
 
     /// The address is code that comes from the file.

@@ -253,16 +253,17 @@ impl Module {
     /// they start and how many, when there are at least 64.
     #[must_use]
     pub fn slack(&self) -> Option<(LinkAddr, u64)> {
-        self.segments().iter().find_map(|s| {
+        let segments = self.segments();
+        segments.iter().enumerate().find_map(|(index, s)| {
             // A segment with more memory than file keeps its zeroed variables there.
             if !s.executable || s.file_size != s.mem_size {
                 return None;
             }
             let start = s.link.0.checked_add(s.file_size)?;
             let end = start.checked_next_multiple_of(PAGE)?;
-            let taken = self.segments().iter().any(|o| {
-                o.link != s.link && o.link.0 < end && o.link.0.saturating_add(o.mem_size) > start
-            });
+            let taken = segments
+                .get(index + 1)
+                .is_some_and(|next| next.link.0 < end);
             (!taken && end - start >= MIN_SLACK).then_some((LinkAddr(start), end - start))
         })
     }

@@ -191,8 +191,7 @@ fn at_address(module: &Module, link: LinkAddr) -> Result<Vec<Site>, SymbolError>
         at: link,
     };
     let elf = module.elf();
-    let in_code =
-        elf.sections.is_empty() || elf.sections.iter().any(|s| s.is_code() && s.holds(link.0));
+    let in_code = elf.sections.is_empty() || elf.code_around(link.0).is_some();
     if !elf.is_code(link.0) || !in_code {
         return Err(not_code());
     }
@@ -219,11 +218,7 @@ fn at_address(module: &Module, link: LinkAddr) -> Result<Vec<Site>, SymbolError>
 /// Where the code around an address starts, when nothing better is known.
 fn region_start(module: &Module, link: LinkAddr) -> LinkAddr {
     let elf = module.elf();
-    let section = elf
-        .sections
-        .iter()
-        .find(|s| s.is_code() && s.holds(link.0))
-        .map(|s| s.link);
+    let section = elf.code_around(link.0).map(|range| range.start);
     let segment = || elf.segment_of(link.0).map(|s| s.link.0);
     LinkAddr(section.or_else(segment).unwrap_or(link.0))
 }

@@ -45,10 +45,7 @@ fn may_be_function(elf: &Elf, symbol: &Symbol<'_>) -> bool {
         elf::STT_NOTYPE => {
             !symbol.name.starts_with(b".")
                 && !symbol.name.starts_with(b"$")
-                && elf
-                    .sections
-                    .iter()
-                    .any(|s| s.is_code() && s.holds(symbol.value))
+                && elf.code_around(symbol.value).is_some()
         }
         _ => false,
     }
@@ -96,13 +93,13 @@ fn fill_sizes<'f>(elf: &Elf, symbols: &mut [Symbol<'_>], frames: impl FnOnce() -
 /// Where the section around an address ends, else its segment's bytes; the address itself
 /// when neither is there.
 pub(crate) fn region_end(elf: &Elf, link: u64) -> u64 {
-    let section = elf.sections.iter().find(|s| s.is_code() && s.holds(link));
+    let section = elf.code_around(link);
     let segment = || {
         elf.segment_of(link)
             .map(|s| s.link.0.saturating_add(s.file_size))
     };
     section
-        .map(|s| s.end())
+        .map(|range| range.end)
         .or_else(segment)
         .unwrap_or(link)
         .max(link)
