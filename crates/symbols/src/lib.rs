@@ -27,6 +27,7 @@ mod error;
 mod facts;
 mod frames;
 mod function;
+mod gopclntab;
 mod layout;
 mod ldcache;
 mod locate;

@@ -18,7 +18,7 @@ use crate::frames::{self, Frame};
 use crate::function::Function;
 use crate::roots::{self, Roots};
 use crate::symtab::Symtab;
-use crate::{facts, notes, open, table};
+use crate::{facts, gopclntab, notes, open, table};
 
 /// What the kernel maps at once.
 const PAGE: u64 = 4096;
@@ -296,9 +296,15 @@ impl Module {
     /// All functions, by address, then name.
     #[must_use]
     pub fn functions(&self) -> &[Function] {
-        self.inner
-            .functions
-            .get_or_init(|| table::functions(self.elf(), &self.tables(), || self.frames()))
+        self.inner.functions.get_or_init(|| {
+            let tables = self.tables();
+            // Go's own table is the last resort: it has no aliases and no assembly labels.
+            let stripped = tables.iter().all(|table| table.symbols.is_empty());
+            let own = stripped.then(|| gopclntab::functions(self.elf(), self.bytes()));
+            table::functions(self.elf(), &tables, own.unwrap_or_default(), || {
+                self.frames()
+            })
+        })
     }
 
     /// The function or unwind entry around an address.

@@ -10,16 +10,18 @@ use crate::frames::Frame;
 use crate::function::Function;
 use crate::symtab::{Symbol, Symtab};
 
-/// All functions of `tables`, by address, then name; `frames` is asked for only when some
+/// All functions of `tables` and `more`, by address, then name; `frames` is asked for only when some
 /// symbol has no size.
 pub(crate) fn functions<'f>(
     elf: &Elf,
     tables: &[Symtab<'_>],
+    more: Vec<Symbol<'_>>,
     frames: impl FnOnce() -> &'f [Frame],
 ) -> Vec<Function> {
     let mut symbols: Vec<Symbol<'_>> = tables
         .iter()
         .flat_map(|table| table.iter())
+        .chain(more)
         .filter(|symbol| symbol.defined && may_be_function(elf, symbol))
         .collect();
     // Of equal ones the typed and larger comes first and is kept.

@@ -345,9 +345,28 @@ fn b041_go_programs_are_known_as_such() {
     }
     let module = open(&folder.path("g"));
     assert_eq!(module.runtime(), Runtime::Go);
+    let full = sites(&module, "main.main").expect("named");
+    let strip = ["tool", "link", "-s", "-w", "-o"];
+    let mut link = Command::new("go");
+    link.args(strip)
+        .arg(folder.path("s"))
+        .arg(folder.path("g.o"))
+        .env("HOME", folder.path(""));
+    assert!(run(link));
+    let module = open(&folder.path("s"));
+    assert_eq!(module.runtime(), Runtime::Go);
+    assert!(
+        module.static_symbol_value("main.main").is_none(),
+        "it is stripped"
+    );
+    assert_eq!(sites(&module, "main.main").expect("in Go's table"), full);
+    let mut bytes = fs::read(folder.path("s")).expect("built");
+    bytes[40..48].fill(0);
+    let module = lancet_symbols::Module::from_bytes(bytes, &folder.path("s")).expect("loadable");
     assert_eq!(
-        names(&sites(&module, "main.main").expect("named")),
-        ["main.main"]
+        module.runtime(),
+        Runtime::Go,
+        "without sections, by its build information"
     );
 }
 
