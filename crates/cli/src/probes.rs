@@ -14,16 +14,13 @@ pub(crate) struct Found {
     pub(crate) sites: Vec<Site>,
 }
 
-/// The path by which this process opens a file that is meant as `pid` sees it.
-fn path_for(spec: &ProbeSpec, pid: Option<Pid>) -> Result<PathBuf> {
+/// The path of a probe's file, and the process in whose file tree it is meant, if not in ours.
+fn path_for(spec: &ProbeSpec, pid: Option<Pid>) -> Result<(PathBuf, Option<Pid>)> {
     let located = locate_for(&spec.file, pid)?;
     let path = located.path;
     match pid {
-        Some(pid) if located.in_process && !same_root(pid) => {
-            let below = path.strip_prefix("/").unwrap_or(&path);
-            Ok(PathBuf::from(format!("/proc/{pid}/root")).join(below))
-        }
-        _ => Ok(std::fs::canonicalize(&path).unwrap_or(path)),
+        Some(pid) if located.in_process && !same_root(pid) => Ok((path, Some(pid))),
+        _ => Ok((std::fs::canonicalize(&path).unwrap_or(path), None)),
     }
 }
 
@@ -41,12 +38,16 @@ pub(crate) fn find(probes: &[String], pid: Option<Pid>) -> Result<Vec<Found>> {
     let mut found: Vec<Found> = Vec::new();
     for text in probes {
         let spec: ProbeSpec = text.parse()?;
-        let path = path_for(&spec, pid).with_context(|| format!("probe {text}"))?;
+        let (path, seen_by) = path_for(&spec, pid).with_context(|| format!("probe {text}"))?;
         let known = found.iter().position(|f| f.binary.module.path() == path);
         let place = match known {
             Some(place) => place,
             None => {
-                let binary = Binary::open(&path).with_context(|| format!("probe {text}"))?;
+                let binary = match seen_by {
+                    Some(pid) => Binary::open_as_seen(pid, &path),
+                    None => Binary::open(&path),
+                }
+                .with_context(|| format!("probe {text}"))?;
                 found.push(Found {
                     binary,
                     sites: Vec::new(),

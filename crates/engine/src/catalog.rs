@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use lancet_abi::units::{FileOffset, LinkAddr, RuntimeAddr};
+use lancet_abi::units::{FileOffset, LinkAddr, Pid, RuntimeAddr};
 use lancet_isa::{Entries, FaultPolicy, Function, Plan, PlanRequest, Refusal, Roots, Text};
 use lancet_procs::{self as procs, FileId, Mapping};
 use lancet_symbols::{Kind, Module, Runtime, Site};
@@ -35,16 +35,29 @@ pub(crate) struct Instance {
 impl Binary {
     /// Opens a file for probing.
     pub fn open(path: &Path) -> Result<Arc<Self>, EngineError> {
-        // Module does the checks that must come first (a FIFO is never waited for).
-        let module = Module::open(path)?;
-        let file = File::options()
+        let opened = File::options()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
-            .open(path)
-            .map_err(|source| EngineError::System {
-                what: "cannot open the probed file again",
-                source,
-            })?;
+            .open(path);
+        Self::from_file(opened, path)
+    }
+
+    /// Opens a file for probing as a process sees it: in its mount namespace, below its root.
+    pub fn open_as_seen(pid: Pid, path: &Path) -> Result<Arc<Self>, EngineError> {
+        Self::from_file(lancet_remote::open_as_seen(pid, path), path)
+    }
+
+    fn from_file(opened: std::io::Result<File>, path: &Path) -> Result<Arc<Self>, EngineError> {
+        let file = opened.map_err(|source| EngineError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        let again = file.try_clone().map_err(|source| EngineError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        // Module does the checks of what kind of file it is.
+        let module = Module::from_file(again, path)?;
         let id = procs::shown_id(&file)?;
         Ok(Arc::new(Self {
             module,

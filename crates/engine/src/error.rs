@@ -47,6 +47,14 @@ pub enum EngineError {
         /// Its name.
         name: String,
     },
+    /// A file could not be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: std::path::PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
     /// The address space has no fitting place.
     #[error("process {pid}: no free addresses within 2 GiB of {file} for {bytes} bytes")]
     NoRoom {

@@ -90,11 +90,10 @@ pub(crate) fn binaries(tracer: &Tracer, mappings: &[Mapping], pid: Pid) -> Vec<G
         }
         let Some(guard) = tracer.libraries().guard((mapping.dev, mapping.inode), || {
             let path = String::from_utf8_lossy(&mapping.path).into_owned();
-            let exact = PathBuf::from(format!("/proc/{pid}/root{path}"));
-            let plain = PathBuf::from(path);
-            let binary = [plain, exact]
+            let path = PathBuf::from(path);
+            let binary = [Binary::open(&path), Binary::open_as_seen(pid, &path)]
                 .into_iter()
-                .filter_map(|path| Binary::open(&path).ok())
+                .flatten()
                 .find(|b| (b.id.dev, b.id.inode) == (mapping.dev, mapping.inode))?;
             Some(watch(binary))
         }) else {

@@ -294,7 +294,7 @@ fn file_page(pid: Pid, mapping: &Mapping, offset: u64) -> Option<Vec<u8>> {
     );
     let file = std::fs::File::open(exact).ok().or_else(|| {
         let path = std::str::from_utf8(&mapping.path).ok()?;
-        let file = std::fs::File::open(format!("/proc/{pid}/root{path}")).ok()?;
+        let file = lancet_remote::open_as_seen(pid, std::path::Path::new(path)).ok()?;
         let id = procs::shown_id(&file).ok()?;
         (id.dev == mapping.dev && id.inode == mapping.inode).then_some(file)
     })?;

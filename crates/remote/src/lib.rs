@@ -24,6 +24,6 @@ mod watchdog;
 pub use error::RemoteError;
 pub use inject::{Borrowed, checked};
 pub use memory::Memory;
-pub use region::{REGION_PLACES, RegionFile, file_name};
+pub use region::{REGION_PLACES, RegionFile, file_name, open_as_seen};
 pub use stop::{StopBudget, Stopped, Thread};
 pub use stub::{Argument, Call, MOST_CALLS};

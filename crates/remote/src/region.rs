@@ -56,6 +56,25 @@ fn in_root(root: &OwnedFd, path: &str, flags: OFlags, mode: Mode) -> rustix::io:
     )
 }
 
+/// Opens a file as the process `pid` sees it, for reading. Symbolic links are followed inside
+/// the process's root and never out of it; a FIFO or device is not waited for.
+pub fn open_as_seen(pid: Pid, path: &std::path::Path) -> io::Result<File> {
+    let root = open(
+        format!("/proc/{pid}/root"),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let path = path.strip_prefix("/").unwrap_or(path);
+    let file = openat2(
+        &root,
+        path,
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+    )?;
+    Ok(file.into())
+}
+
 fn make_in(
     root: &OwnedFd,
     place: &str,
