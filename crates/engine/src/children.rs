@@ -47,14 +47,21 @@ pub(crate) fn restore_all(
     }
     let own = Pid(std::process::id() as i32);
     let mut failed: Vec<Pid> = Vec::new();
+    let mut empty_passes = 0;
     for _pass in 0..1000 {
         let mut found_one = false;
+        // A process that has ended since it was listed may have forked just before.
+        let mut vanished = false;
         for pid in procs::pids().unwrap_or_default() {
             if pid == own || failed.contains(&pid) {
                 continue;
             }
-            let Ok(memory) = Memory::open(pid) else {
-                continue;
+            let memory = match Memory::open(pid) {
+                Ok(memory) => memory,
+                Err(error) => {
+                    vanished |= matches!(error, RemoteError::Gone { .. });
+                    continue;
+                }
             };
             if !has_arena(&memory, places, session) {
                 continue;
@@ -80,7 +87,8 @@ pub(crate) fn restore_all(
                 restored.map_err(EngineError::from),
             );
         }
-        if !found_one {
+        empty_passes = if found_one { 0 } else { empty_passes + 1 };
+        if !found_one && (!vanished || empty_passes > 2) {
             return;
         }
     }

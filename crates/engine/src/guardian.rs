@@ -182,12 +182,12 @@ pub fn launch(
     journal.set_session([high, low]);
     let mailbox: &'static Mailbox =
         sys::shared_page().map_err(system("no memory for the mailbox"))?;
-    let signals = sys::block_signals().map_err(system("signals cannot be blocked"))?;
+    let (signals, mask) = sys::block_signals().map_err(system("signals cannot be blocked"))?;
     let own = Pid(std::process::id() as i32);
     let started = procs::identity(own)?.start_time;
     let guardian_fd = remote_sys::pidfd(own).map_err(system("pidfd_open"))?;
     let command = match command {
-        Some(command) => Some(prepare(command)?),
+        Some(command) => Some(prepare(command, mask)?),
         None => None,
     };
     let journal = Arc::new(journal);
@@ -280,7 +280,7 @@ fn watch(
 }
 
 /// Looks the program up, then forks a child that waits for its start.
-fn prepare(command: &Command) -> Result<CommandHandle, EngineError> {
+fn prepare(command: &Command, mask: sys::Mask) -> Result<CommandHandle, EngineError> {
     let shown = || {
         command
             .words
@@ -307,7 +307,8 @@ fn prepare(command: &Command) -> Result<CommandHandle, EngineError> {
         .map(|w| text(w))
         .collect::<Result<Vec<_>, _>>()?;
     let (wait, start) = io::pipe().map_err(failed)?;
-    let pid = sys::fork_waiting(&path, &words, wait.as_fd()).map_err(failed)?;
+    let pid =
+        sys::fork_waiting(&path, &words, mask, wait.as_fd(), start.as_fd()).map_err(failed)?;
     let pidfd = remote_sys::pidfd(pid).map_err(failed)?;
     Ok(CommandHandle {
         pid,

@@ -252,7 +252,11 @@ impl Session {
 
     /// Waits for a signal, the end of command or targets, or a time.
     pub fn wait(&self, deadline: Option<std::time::Instant>) -> crate::guardian::Event {
-        self.tracer.wait(deadline, &self.pidfds())
+        let alive = self.pidfds();
+        if alive.is_empty() && !self.processes.is_empty() && self.tracer.command().is_none() {
+            return crate::guardian::Event::TargetsEnded;
+        }
+        self.tracer.wait(deadline, &alive)
     }
 
     /// Puts all registered probes into a running process; into one that is attached already,

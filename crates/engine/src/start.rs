@@ -124,6 +124,16 @@ impl Command {
 
     /// The program's entry, from the auxiliary vector.
     fn entry(&self) -> Option<RuntimeAddr> {
+        self.auxiliary(libc::AT_ENTRY).map(RuntimeAddr)
+    }
+
+    /// Whether the program has a dynamic loader.
+    fn has_loader(&self) -> bool {
+        self.auxiliary(libc::AT_BASE).is_some_and(|base| base != 0)
+    }
+
+    /// One value of the auxiliary vector.
+    fn auxiliary(&self, wanted: u64) -> Option<u64> {
         let vector = std::fs::read(format!("/proc/{}/auxv", self.pid)).ok()?;
         vector
             .chunks_exact(16)
@@ -135,9 +145,22 @@ impl Command {
                 };
                 (word(0), word(8))
             })
-            .find(|&(kind, _)| kind == libc::AT_ENTRY)
-            .map(|(_, value)| RuntimeAddr(value))
+            .find(|&(kind, _)| kind == wanted)
+            .map(|(_, value)| value)
     }
+}
+
+/// Whether the C library is mapped: its calls that make children carry probes of ours too.
+fn has_libc(mappings: &[procs::Mapping]) -> bool {
+    mappings
+        .iter()
+        .filter(|m| m.execute && m.has_file())
+        .any(|m| {
+            let name = m.path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+            name.starts_with(b"libc.so")
+                || name.starts_with(b"libc-2.")
+                || name.starts_with(b"ld-musl")
+        })
 }
 
 /// Where threads will have their rseq area, by the files of loader and libc.
@@ -216,7 +239,7 @@ impl Session {
                     Err(EngineError::NotMapped { .. }) => {}
                     Err(error) => return Err(error),
                 }
-                if self.all_mapped(&mappings) {
+                if self.all_mapped(&mappings) && (!command.has_loader() || has_libc(&mappings)) {
                     break;
                 }
             }
@@ -235,7 +258,20 @@ impl Session {
                         command.break_at(command.entry())?;
                         break;
                     }
-                    Stop::Entry | Stop::Ended => {
+                    Stop::Entry => {
+                        // The loader may have mapped the last files by other calls than mmap.
+                        match self.attach_held(command.pid, command.tid, rseq_by_files(command.pid))
+                        {
+                            Ok(now) => attached = Some(add(attached, now)),
+                            Err(EngineError::NotMapped { .. }) => {}
+                            Err(error) => return Err(error),
+                        }
+                        return Ok(Started {
+                            attached,
+                            missing: self.missing(command.pid),
+                        });
+                    }
+                    Stop::Ended => {
                         return Ok(Started {
                             attached,
                             missing: self.missing(command.pid),

@@ -21,18 +21,23 @@ fn forwarded() -> libc::sigset_t {
     }
 }
 
+/// A signal mask.
+#[derive(Clone, Copy)]
+pub(crate) struct Mask(libc::sigset_t);
+
 /// Blocks SIGINT, SIGTERM and SIGHUP for this thread and those it starts; they are read from the
-/// descriptor instead.
-pub(crate) fn block_signals() -> io::Result<OwnedFd> {
+/// descriptor instead. Also returns the mask from before.
+pub(crate) fn block_signals() -> io::Result<(OwnedFd, Mask)> {
     let set = forwarded();
-    // SAFETY: the set is valid; a new descriptor belongs to nobody else.
+    // SAFETY: the sets are valid; a new descriptor belongs to nobody else.
     unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        let mut before = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
         let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(OwnedFd::from_raw_fd(fd))
+        Ok((OwnedFd::from_raw_fd(fd), Mask(before)))
     }
 }
 
@@ -120,15 +125,17 @@ pub(crate) fn clone_sharing_files() -> io::Result<Option<Pid>> {
 }
 
 /// Forks a child that lets itself be traced by anybody who is allowed to, reads one byte from
-/// `wait` and then becomes the program. End of file instead of a byte: it ends.
+/// `wait` and then becomes the program with this signal mask. End of file instead of a byte (all
+/// who hold `start`, the other end, have died or closed it): it ends.
 pub(crate) fn fork_waiting(
     path: &CStr,
     words: &[CString],
+    mask: Mask,
     wait: BorrowedFd<'_>,
+    start: BorrowedFd<'_>,
 ) -> io::Result<Pid> {
     let mut pointers: Vec<*const libc::c_char> = words.iter().map(|w| w.as_ptr()).collect();
     pointers.push(std::ptr::null());
-    let set = forwarded();
     // SAFETY: between fork and exec the child makes async-signal-safe calls only, on memory that
     // was prepared before.
     unsafe {
@@ -137,6 +144,7 @@ pub(crate) fn fork_waiting(
             0 => {
                 const ANY: libc::c_ulong = libc::c_ulong::MAX;
                 libc::prctl(libc::PR_SET_PTRACER, ANY, 0, 0, 0);
+                libc::close(start.as_raw_fd());
                 let mut byte = 0u8;
                 let got = loop {
                     let got = libc::read(wait.as_raw_fd(), (&raw mut byte).cast(), 1);
@@ -147,7 +155,7 @@ pub(crate) fn fork_waiting(
                 if got != 1 {
                     libc::_exit(126);
                 }
-                libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut());
                 libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                 libc::execv(path.as_ptr(), pointers.as_ptr());
                 libc::_exit(127);
