@@ -16,7 +16,7 @@ pub(crate) fn bench(options: BenchOptions) -> Result<u8> {
     let code = launch(None, move |tracer| match hit(&options, &tracer) {
         Ok(exact) => u8::from(!exact),
         Err(error) => {
-            eprintln!("lancet: {error:#}");
+            eprintln!("lancet: {}", crate::report::sentence(&error));
             1
         }
     })?;

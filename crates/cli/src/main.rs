@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("lancet: {error:#}");
+            eprintln!("lancet: {}", report::sentence(&error));
             ExitCode::from(1)
         }
     }

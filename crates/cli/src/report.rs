@@ -19,6 +19,19 @@ pub(crate) enum Source {
     Map(MapHandle),
 }
 
+/// An error with its causes in one line; a cause that the text already tells is not told again.
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 type RowKey = (Option<ProbeId>, Option<u64>);
 
 /// Prints what came in since the last time.

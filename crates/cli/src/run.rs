@@ -51,7 +51,7 @@ pub(crate) fn run(job: Job) -> Result<u8> {
         match in_tracer(&job, &found, &tracer) {
             Ok(code) => code,
             Err(error) => {
-                eprintln!("lancet: {error:#}");
+                eprintln!("lancet: {}", report::sentence(&error));
                 1
             }
         }

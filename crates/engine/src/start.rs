@@ -163,9 +163,27 @@ fn has_libc(mappings: &[procs::Mapping]) -> bool {
         })
 }
 
-/// Where threads will have their rseq area, by the files of loader and libc.
+/// Where threads will have their rseq area, if that is known before the loader has set it up:
+/// this program's own loader and libc tell it of the same files, else the files themselves may.
 fn rseq_by_files(pid: Pid) -> Option<i32> {
     let mappings = procs::mappings(pid).ok()?;
+    let own = procs::mappings(Pid(std::process::id() as i32)).ok()?;
+    let loader = |mappings: &[procs::Mapping]| {
+        mappings
+            .iter()
+            .filter(|m| m.execute && m.has_file())
+            .find(|m| {
+                let name = m.path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+                name.starts_with(b"ld-linux") || name.starts_with(b"ld-2.")
+            })
+            .map(|m| (m.dev, m.inode))
+    };
+    if let (Some(theirs), Some(ours)) = (loader(&mappings), loader(&own))
+        && theirs == ours
+        && let Some(offset) = crate::sys::own_rseq_offset()
+    {
+        return Some(offset);
+    }
     let modules: Vec<Module> = mappings
         .iter()
         .filter(|m| m.execute && m.has_file())

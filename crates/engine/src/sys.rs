@@ -190,3 +190,17 @@ pub(crate) fn shared_page<T>() -> io::Result<&'static T> {
         Ok(&*page.cast::<T>())
     }
 }
+
+/// Where this program's libc keeps each thread's rseq area, from the thread pointer.
+pub(crate) fn own_rseq_offset() -> Option<i32> {
+    // SAFETY: looks a name up among the loaded libraries. glibc documents the variable as a
+    // ptrdiff_t that never changes after start.
+    let offset = unsafe {
+        let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr());
+        if symbol.is_null() {
+            return None;
+        }
+        symbol.cast::<isize>().read()
+    };
+    i32::try_from(offset).ok().filter(|&o| o != 0)
+}
