@@ -285,6 +285,10 @@ pub fn find_gap(
     for (start, end, stack) in ends {
         let gap = (previous_end, start);
         previous_end = end;
+        // The vsyscall page lies at the very top, where sums overflow.
+        if gap.0 >= HIGHEST {
+            continue;
+        }
         // A stack grows down into the gap below it.
         let gap_end = if stack {
             start.saturating_sub(1 << 30)
