@@ -185,20 +185,27 @@ pub fn wait(tid: Tid, block: bool) -> io::Result<Option<Wait>> {
 }
 
 /// Reaps one tracee if it has ended; leaves stops for their owner.
+///
+/// waitid(2) takes a tracee's stops whatever it is asked for, so it looks first and leaves
+/// everything where it is.
 pub fn reap_ended(tid: Tid) -> bool {
-    // SAFETY: all-zero is a valid siginfo_t, and it outlives the call.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let result = unsafe {
-        libc::waitid(
-            libc::P_PID,
-            tid.0 as libc::id_t,
-            &raw mut info,
-            libc::WEXITED | libc::WNOHANG | libc::__WALL,
+    let ask = |flags: i32| {
+        // SAFETY: all-zero is a valid siginfo_t, and it outlives the call; waitid fills the child
+        // fields, or leaves them zero.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL | flags;
+            let result = libc::waitid(libc::P_PID, tid.0 as libc::id_t, &raw mut info, flags);
+            (result == 0 && info.si_pid() == tid.0).then_some(info.si_code)
+        }
+    };
+    let ended = |code| {
+        matches!(
+            code,
+            Some(libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
         )
     };
-    // SAFETY: waitid filled the child fields, or left them zero.
-    result == 0 && unsafe { info.si_pid() } == tid.0
+    ended(ask(libc::WNOWAIT)) && ended(ask(0))
 }
 
 /// pidfd_open(2).
