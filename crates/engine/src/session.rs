@@ -387,7 +387,7 @@ impl Session {
                     });
                     wanted.len() - 1
                 });
-                wanted[place].actions.insert(0, Action::MarkUncertain);
+                wanted[place].actions.insert(0, Action::MarkUncertain { when: lancet_jit::Mark::Always });
             }
         }
         wanted

@@ -88,9 +88,42 @@ pub enum Action {
         /// How.
         update: Update,
     },
-    /// The sentinel on vfork, clone and posix_spawn: from now on every hit in
-    /// this process takes the lock form. Runs before a site's other actions.
-    MarkUncertain,
+    /// The sentinel before a system call that makes a child: from now on every
+    /// hit in this process takes the lock form. Runs before a site's other
+    /// actions.
+    MarkUncertain {
+        /// For which children.
+        when: Mark,
+    },
+}
+
+/// Which children a sentinel marks for. Such a child runs on a thread block
+/// whose rseq area is not its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mark {
+    /// All.
+    Always,
+    /// At a clone call whose arguments are in place: when the flags say that
+    /// the child shares the memory and is no thread as the libc makes them.
+    CloneFlags {
+        /// clone3: the flags are the word that rdi points to. It must be
+        /// readable. Else they are in edi.
+        in_memory: bool,
+    },
+}
+
+impl Mark {
+    /// `CLONE_VM`: the child shares its parent's memory.
+    pub const SHARED_MEMORY: u32 = 0x100;
+    /// The flags that the libc makes a thread with: the child has a thread
+    /// block of its own (`CLONE_SETTLS`) and registers it before it runs code
+    /// of the program. With any other shared-memory flags nobody knows.
+    pub const LIBC_THREAD: u32 = 0x3d_0f00;
+
+    /// What both of two sentinels at one site together mark for.
+    pub(crate) fn join(self, other: Self) -> Self {
+        if self == other { self } else { Self::Always }
+    }
 }
 
 /// Which form of the counters a site gets.

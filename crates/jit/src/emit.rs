@@ -1,11 +1,11 @@
 //! From actions to code: checks, choice of registers, order.
 
-use iced_x86::code_asm::{AsmRegister64, byte_ptr, r11, rax, rcx, rdx};
+use iced_x86::code_asm::{AsmRegister64, byte_ptr, dword_ptr, ecx, edi, r11, rax, rcx, rdi, rdx};
 use iced_x86::{Code as Op, IcedError, Instruction};
 use lancet_abi::units::RuntimeAddr;
 use lancet_abi::{MapLayout, histogram, map, private};
 
-use crate::action::{Action, Code, Env, Form, Key, Update, Value};
+use crate::action::{Action, Code, Env, Form, Key, Mark, Update, Value};
 use crate::counter::Addition;
 use crate::emitter::{Emitter, Source, absolute, source};
 use crate::error::JitError;
@@ -32,7 +32,13 @@ pub fn emit(
         .iter()
         .filter_map(|action| check(action, env, site).transpose())
         .collect::<Result<Vec<_>, _>>()?;
-    let mark = actions.contains(&Action::MarkUncertain);
+    let mark = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::MarkUncertain { when } => Some(*when),
+            _ => None,
+        })
+        .reduce(Mark::join);
     assemble(&steps, mark, form, env, at, site).map_err(|error| JitError::Encode {
         site,
         at,
@@ -106,13 +112,13 @@ fn check(action: &Action, env: &Env, site: RuntimeAddr) -> Result<Option<Step>, 
                 update,
             }))
         }
-        Action::MarkUncertain => Ok(None),
+        Action::MarkUncertain { .. } => Ok(None),
     }
 }
 
 fn assemble(
     steps: &[Step],
-    mark: bool,
+    mark: Option<Mark>,
     form: Form,
     env: &Env,
     at: RuntimeAddr,
@@ -120,9 +126,10 @@ fn assemble(
 ) -> Result<Code, IcedError> {
     let mut emitter = Emitter::new(env, form, at, site)?;
     let keyed = steps.iter().any(|step| matches!(step, Step::Keyed { .. }));
-    let flags = !steps.is_empty() && (keyed || emitter.rseq().is_none());
-    let registers = registers(steps, mark && !emitter.mode_is_near(), &emitter);
-    if steps.is_empty() && !mark {
+    let conditional = matches!(mark, Some(Mark::CloneFlags { .. }));
+    let flags = conditional || !steps.is_empty() && (keyed || emitter.rseq().is_none());
+    let registers = registers(steps, mark, &emitter);
+    if steps.is_empty() && mark.is_none() {
         return Ok(Code {
             bytes: Vec::new(),
             entry: 0,
@@ -130,8 +137,8 @@ fn assemble(
         });
     }
     emitter.enter(&registers, flags)?;
-    if mark {
-        mark_uncertain(&mut emitter)?;
+    if let Some(when) = mark {
+        mark_uncertain(&mut emitter, when)?;
     }
     for step in steps {
         match *step {
@@ -151,12 +158,14 @@ fn assemble(
 }
 
 /// What has to be saved for all steps together.
-fn registers(steps: &[Step], far_mark: bool, emitter: &Emitter<'_>) -> Vec<AsmRegister64> {
+fn registers(steps: &[Step], mark: Option<Mark>, emitter: &Emitter<'_>) -> Vec<AsmRegister64> {
     let mut registers = Vec::new();
-    if far_mark || !steps.is_empty() {
+    let conditional = matches!(mark, Some(Mark::CloneFlags { .. }));
+    let far_mark = mark.is_some() && !emitter.mode_is_near();
+    if far_mark || conditional || !steps.is_empty() {
         registers.push(rcx);
     }
-    if !steps.is_empty() {
+    if conditional || !steps.is_empty() {
         registers.push(rax);
     }
     for step in steps {
@@ -230,13 +239,28 @@ fn plain(
 
 /// Sets the mode's byte for good; later hits, and the vfork child that shares
 /// this memory, see it.
-fn mark_uncertain(emitter: &mut Emitter<'_>) -> Result<(), IcedError> {
+fn mark_uncertain(emitter: &mut Emitter<'_>, when: Mark) -> Result<(), IcedError> {
+    let mut unmarked = emitter.asm.create_label();
+    if let Mark::CloneFlags { in_memory } = when {
+        // rdi is the site's: nothing has written to it yet.
+        if in_memory {
+            emitter.asm.mov(ecx, dword_ptr(rdi))?;
+        } else {
+            emitter.asm.mov(ecx, edi)?;
+        }
+        emitter.asm.test(ecx, Mark::SHARED_MEMORY)?;
+        emitter.asm.je(unmarked)?;
+        emitter.asm.cmp(ecx, Mark::LIBC_THREAD)?;
+        emitter.asm.je(unmarked)?;
+    }
     let byte = emitter.env.mode.plus(private::UNCERTAIN_BYTE);
     if emitter.mode_is_near() {
         let store = Instruction::with2(Op::Mov_rm8_imm8, absolute(byte), 1i32)?;
-        emitter.asm.add_instruction(store)
+        emitter.asm.add_instruction(store)?;
     } else {
         emitter.asm.mov(rcx, byte.0)?;
-        emitter.asm.mov(byte_ptr(rcx), 1)
+        emitter.asm.mov(byte_ptr(rcx), 1)?;
     }
+    emitter.asm.set_label(&mut unmarked)?;
+    emitter.asm.zero_bytes()
 }

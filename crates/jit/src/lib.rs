@@ -19,7 +19,7 @@ pub mod error;
 mod keyed;
 mod verify;
 
-pub use action::{Action, Code, Env, Form, Key, Register, Rseq, Update, Value};
+pub use action::{Action, Code, Env, Form, Key, Mark, Register, Rseq, Update, Value};
 pub use emit::emit;
 pub use error::JitError;
 pub use verify::verify;

@@ -34,7 +34,8 @@ const GETTID: i64 = 186;
 /// the site's; it takes at most 256 bytes of stack and leaves the red zone
 /// alone; an rseq section stores once, at its end; its direct memory operands
 /// lie in the region, the mode word and its own descriptors, or are the rseq
-/// fields and the thread's id.
+/// fields and the thread's id; the target's own registers are followed nowhere
+/// but to the four bytes at rdi, a clone call's flags.
 ///
 /// # Errors
 /// [`JitError::Verify`] names the first instruction that breaks a rule.
@@ -315,6 +316,9 @@ impl Graph<'_> {
             }
             _ => {}
         }
+        if let Some(rule) = through_original(i, &state) {
+            return self.broken(offset, rule);
+        }
         if stores(i) && (i.memory_base() == R::RSP || i.memory_index() == R::RSP) {
             return self.broken(offset, "a store to the stack that is no push");
         }
@@ -449,6 +453,30 @@ impl Graph<'_> {
         }
         Ok(())
     }
+}
+
+/// What stands against an access through a register that the target chose. The flags of a clone
+/// call, which the kernel reads next, are the one exception.
+fn through_original(i: &Instruction, state: &State) -> Option<&'static str> {
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(i);
+    let chosen = |register: R| {
+        let holds = state.get(register);
+        register != R::RSP && matches!(holds, Holds::Original(_))
+    };
+    let bad = info
+        .used_memory()
+        .iter()
+        .filter(|m| chosen(m.base()) || chosen(m.index()))
+        .any(|m| {
+            let flags = state.get(m.base()) == Holds::Original(R::RDI)
+                && m.index() == R::None
+                && m.displacement() == 0
+                && m.memory_size().size() == 4
+                && m.access() == OpAccess::Read;
+            !flags
+        });
+    bad.then_some("memory at an address of the target's choosing")
 }
 
 fn writes(access: OpAccess) -> bool {

@@ -9,7 +9,7 @@ use std::sync::{Barrier, Mutex, OnceLock};
 use common::{Hit, SITE, State, World, back, cpus, repeat, run_in};
 use lancet_abi::layout::LayoutBuilder;
 use lancet_abi::{MapId, SlotId, histogram, private};
-use lancet_jit::{Action, Form, Key, Register, Update, Value};
+use lancet_jit::{Action, Form, Key, Mark, Register, Update, Value};
 use proptest::prelude::*;
 
 const COUNT: SlotId = SlotId(0);
@@ -107,7 +107,11 @@ fn programs(register: Register) -> Vec<(Vec<Action>, Form)> {
     let mut programs: Vec<Vec<Action>> = all.iter().map(|action| vec![*action]).collect();
     programs.push(all[..3].to_vec());
     programs.push(all);
-    programs.push(vec![Action::MarkUncertain]);
+    let marks = [Mark::Always, Mark::CloneFlags { in_memory: false }];
+    programs.extend(marks.map(|when| vec![Action::MarkUncertain { when }]));
+    let mut marked = programs[0].clone();
+    marked.push(Action::MarkUncertain { when: marks[1] });
+    programs.push(marked);
     let forms = [Form::Fused, Form::LockOnly];
     forms
         .iter()
@@ -163,7 +167,7 @@ proptest! {
                             };
                             prop_assert_eq!(region.map_value(map, entry.index, slot), Some(total));
                         }
-                        Action::MarkUncertain => {}
+                        Action::MarkUncertain { .. } => {}
                     }
                 }
             }
@@ -188,7 +192,10 @@ fn half(world: &World, offset: impl Fn(&lancet_abi::Layout) -> u64) -> u64 {
 #[test]
 fn forms_use_their_own_half() {
     let mut world = world();
-    let actions = [Action::MarkUncertain, plain(COUNT, Update::Count)];
+    let actions = [
+        Action::MarkUncertain { when: Mark::Always },
+        plain(COUNT, Update::Count),
+    ];
     let fused = world.hit(&actions[1..], Form::Fused);
     let lock = world.hit(&actions[1..], Form::LockOnly);
     let sentinel = world.hit(&actions, Form::Fused);
@@ -407,7 +414,10 @@ fn vfork_child_counts_after_the_sentinel() {
     let mut world = world();
     let hit = *HIT.get_or_init(|| world.hit(&[plain(COUNT, Update::Count)], Form::Fused));
     let sentinel = world.hit(
-        &[plain(SUM, Update::Count), Action::MarkUncertain],
+        &[
+            plain(SUM, Update::Count),
+            Action::MarkUncertain { when: Mark::Always },
+        ],
         Form::Fused,
     );
     let mut stack = vec![0u128; 4096];
@@ -429,6 +439,59 @@ fn vfork_child_counts_after_the_sentinel() {
     });
     assert_eq!(total(&world, COUNT), 2 * N);
     assert_eq!(total(&world, SUM), 1);
+}
+
+#[test]
+fn clone_flags_decide_whether_a_sentinel_marks() {
+    const PTHREAD: u32 = 0x3d_0f00;
+    let cases = [
+        (PTHREAD, false),
+        (libc::SIGCHLD as u32, false),
+        (
+            (libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID | libc::SIGCHLD) as u32,
+            false,
+        ),
+        (0, false),
+        (
+            (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u32,
+            true,
+        ),
+        (PTHREAD & !libc::CLONE_SETTLS as u32, true),
+        ((libc::CLONE_VM | libc::CLONE_SETTLS) as u32, true),
+        (libc::CLONE_VM as u32, true),
+    ];
+    for far in [false, true] {
+        for in_memory in [false, true] {
+            let when = Mark::CloneFlags { in_memory };
+            let mark = [Action::MarkUncertain { when }];
+            for (flags, due) in cases {
+                let mut world = world_with(far);
+                let hit = world.hit(&mark, Form::LockOnly);
+                // What lies behind and above the 32 bits does not count.
+                let words = [flags, 0x0bad_cafe];
+                hit(if in_memory {
+                    words.as_ptr() as u64
+                } else {
+                    u64::from(flags) | 0xf00d_0000_0000
+                });
+                let marked = world.mode(private::UNCERTAIN_BYTE);
+                assert_eq!(marked, u8::from(due), "{flags:#x}, in memory {in_memory}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_sentinels_at_one_site_mark_for_either() {
+    let mut world = world();
+    let both = [
+        Action::MarkUncertain {
+            when: Mark::CloneFlags { in_memory: false },
+        },
+        Action::MarkUncertain { when: Mark::Always },
+    ];
+    world.hit(&both, Form::Fused)(0);
+    assert_eq!(world.mode(private::UNCERTAIN_BYTE), 1);
 }
 
 #[test]

@@ -51,7 +51,9 @@ fn sample() -> Code {
             update,
         },
         keyed,
-        Action::MarkUncertain,
+        Action::MarkUncertain {
+            when: crate::Mark::Always,
+        },
     ];
     emit(&actions, Form::Fused, &env(), AT, AT).unwrap()
 }
@@ -128,6 +130,30 @@ fn section_must_store_at_its_end() {
         signature: 1,
     });
     assert!(verify(&code, &other, AT).is_err(), "the signature counts");
+}
+
+#[test]
+fn registers_of_the_target_are_not_followed() {
+    let emitted = |in_memory| {
+        let when = crate::Mark::CloneFlags { in_memory };
+        let mark = [Action::MarkUncertain { when }];
+        emit(&mark, Form::LockOnly, &env(), AT, AT).unwrap()
+    };
+    for in_memory in [false, true] {
+        verify(&emitted(in_memory), &env(), AT).unwrap();
+    }
+    let framed = |access: &[u8]| {
+        let enter = [0x48, 0x8d, 0x64, 0x24, 0x80, 0x51];
+        let leave = [0x59, 0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
+        [&enter, access, &leave].concat()
+    };
+    let chosen = "target's choosing";
+    raw(&framed(&[0x8b, 0x0f])).unwrap(); // mov ecx, [rdi]
+    refused(&framed(&[0x48, 0x8b, 0x0f]), chosen); // mov rcx, [rdi]
+    refused(&framed(&[0x8b, 0x4f, 0x04]), chosen); // mov ecx, [rdi+4]
+    refused(&framed(&[0x8b, 0x0e]), chosen); // mov ecx, [rsi]
+    refused(&framed(&[0x8b, 0x0c, 0x37]), chosen); // mov ecx, [rdi+rsi]
+    refused(&framed(&[0x89, 0x0f]), chosen); // mov [rdi], ecx
 }
 
 #[test]

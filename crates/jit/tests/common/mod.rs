@@ -159,6 +159,15 @@ impl World {
         }
     }
 
+    pub fn mode(&self, byte: u64) -> u8 {
+        // SAFETY: inside the private page.
+        unsafe {
+            (self.env.mode.0 as *const u8)
+                .add(byte as usize)
+                .read_volatile()
+        }
+    }
+
     pub fn switch_off(&self) {
         let (at, len) = self.env.layout.off_switch();
         self.write(at.0, &vec![0; len]);
