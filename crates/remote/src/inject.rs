@@ -153,9 +153,21 @@ impl<'a> Borrowed<'a> {
 
     fn stop_again(&self) -> Result<(), RemoteError> {
         let (pid, tid) = (self.memory.pid(), self.tid);
-        sys::interrupt(tid).map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_INTERRUPT", e))?;
+        let mut asked = false;
         loop {
-            match sys::wait(tid, true) {
+            // A thread that job control has stopped had come before it was asked, and that
+            // request stops it at once when it goes on. To ask again then would be one too many
+            // for ever.
+            let answer = match sys::wait(tid, asked) {
+                Ok(None) if !asked => {
+                    asked = true;
+                    sys::interrupt(tid)
+                        .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_INTERRUPT", e))?;
+                    continue;
+                }
+                answer => answer,
+            };
+            match answer {
                 Ok(Some(Wait::Stopped { event, .. })) if event == libc::PTRACE_EVENT_STOP => {
                     return Ok(());
                 }
