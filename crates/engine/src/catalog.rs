@@ -70,6 +70,7 @@ impl Binary {
         let found = self.module.roots();
         Roots {
             starts: found.starts,
+            functions: found.functions,
             entries: found.entries,
             data: found.data,
             forbidden: found.forbidden,

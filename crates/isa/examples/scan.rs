@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use lancet_abi::units::LinkAddr;
-use lancet_isa::{Entries, FaultPolicy, Function, PlanRequest, Text, plan};
+use lancet_isa::{Entries, FaultPolicy, Function, PlanRequest, Roots, Text, plan};
 
 fn main() {
     let path = std::env::args()
@@ -39,6 +39,17 @@ fn main() {
         times[0].0
     );
 
+    let unranged = Roots {
+        functions: Vec::new(),
+        ..module.roots.clone()
+    };
+    let every_pattern = Entries::scan(&module.text, &unranged);
+    count(
+        "starts, if every pattern counted",
+        &module,
+        &every_pattern,
+        |function, _| vec![function.start],
+    );
     let entries = Entries::scan(&module.text, &module.roots);
     count("starts", &module, &entries, |function, _| {
         vec![function.start]

@@ -37,6 +37,10 @@ impl<'a> Text<'a> {
 pub struct Roots<'a> {
     /// Function starts (symbols, frame descriptions). Decoding restarts at each. They count as entries too.
     pub starts: Vec<LinkAddr>,
+    /// Bytes that belong to a function, as symbols and frame descriptions say: code, to be decoded from the start of the
+    /// range, which is one of `starts` (else the range counts for nothing). Everywhere else whatever looks like a branch
+    /// counts as one; without any ranges that is all of the text.
+    pub functions: Vec<Range<LinkAddr>>,
     /// Landing pads, relocated pointers into text, the program's entry, init arrays.
     pub entries: Vec<LinkAddr>,
     /// Read-only data by link address, where jump tables lie. In a position-dependent program, whose pointers have no

@@ -86,6 +86,39 @@ fn short_branches_behind_unknown_bytes_are_taken_at_every_offset() {
 }
 
 #[test]
+fn what_looks_like_a_branch_inside_a_known_function_is_none() {
+    // mov eax, 0xe9000000; add [rax], al is e9 with a displacement of 2 at offset 4.
+    let hex = "b8 00 00 00 e9 02 00 00 00 90 90 c3 c3";
+    let range = |from: u64, to: u64| LinkAddr(BASE + from)..LinkAddr(BASE + to);
+    let roots = |functions: &[core::ops::Range<LinkAddr>]| Roots {
+        starts: vec![LinkAddr(BASE)],
+        functions: functions.to_vec(),
+        ..Roots::default()
+    };
+    assert_eq!(scan(hex, &roots(&[])), [0, 11]);
+    assert_eq!(scan(hex, &roots(&[range(0, 13)])), [0]);
+    assert_eq!(scan(hex, &roots(&[range(0, 2), range(0, 13)])), [0]);
+    // The range ends before it, or does not begin at a start.
+    assert_eq!(scan(hex, &roots(&[range(0, 4)])), [0, 11]);
+    assert_eq!(scan(hex, &roots(&[range(1, 13)])), [0, 11]);
+    // Behind bytes that are no instruction nobody knows.
+    let hex = "06 00 00 00 e9 02 00 00 00 90 90 c3 c3";
+    assert_eq!(scan(hex, &roots(&[range(0, 13)])), [0, 11]);
+    // A real branch is found once, and an endbr64 at any offset.
+    let real = "e9 02 00 00 00 90 90 c3 c3";
+    assert_eq!(scan(real, &roots(&[range(0, 9)])), [0, 7]);
+    let entries = Entries::scan(
+        &[Text {
+            start: LinkAddr(BASE),
+            bytes: &unhex(real),
+        }],
+        &roots(&[range(0, 9)]),
+    );
+    assert!(entries.has_one_origin(LinkAddr(BASE + 7)));
+    assert_eq!(scan("b8 f3 0f 1e fa c3", &roots(&[range(0, 6)])), [0, 1]);
+}
+
+#[test]
 fn tables_of_distances_and_of_addresses_are_read() {
     // lea rax, [rip+DATA]; movsxd rcx, [rax+rdi*4]; add rcx, rax; jmp rcx
     let code = "48 8d 05 f9 ff 0f 00 48 63 0c b8 48 01 c1 ff e1 90 90 90 90 90 c3";

@@ -16,6 +16,9 @@ use crate::{lsda, relocs, rseq};
 pub struct Roots<'a> {
     /// Starts of functions: symbols and unwind entries; sorted, each once.
     pub starts: Vec<LinkAddr>,
+    /// The bytes of functions that are known to be code: typed symbols with a size, and unwind
+    /// entries; in no order.
+    pub functions: Vec<Range<LinkAddr>>,
     /// Addresses that are reached without a direct branch: landing pads, relocated
     /// code pointers, the entry point, initialisers; sorted, each once.
     pub entries: Vec<LinkAddr>,
@@ -48,6 +51,7 @@ pub(crate) fn roots<'a>(
     let forbidden = rseq::forbidden(elf, file, &stored, start_of);
     Roots {
         starts: starts.iter().copied().map(LinkAddr).collect(),
+        functions: ranges(functions, frames),
         entries: entries.into_iter().map(LinkAddr).collect(),
         data: data(elf, file),
         forbidden: forbidden
@@ -55,6 +59,16 @@ pub(crate) fn roots<'a>(
             .map(|r| LinkAddr(r.start)..LinkAddr(r.end))
             .collect(),
     }
+}
+
+/// What symbols and unwind entries say to be code.
+fn ranges(functions: &[Function], frames: &[Frame]) -> Vec<Range<LinkAddr>> {
+    let named = functions
+        .iter()
+        .filter(|f| !f.is_untyped)
+        .map(|f| f.link..f.end());
+    let unwound = frames.iter().map(|f| LinkAddr(f.start)..LinkAddr(f.end()));
+    named.chain(unwound).collect()
 }
 
 /// The innermost function or unwind entry that holds an address.

@@ -1,10 +1,15 @@
 //! The scan of a module for every address that control may enter.
 //!
-//! Two passes over the bytes, both cheap. The *pattern pass* looks at every byte offset, decoded or not, and takes what
-//! looks like a 32-bit branch or call into the text, and every `endbr64`. It can't miss a branch by losing step with the
-//! instructions; it can take a few entries too many, which costs a refusal and never harm. The *sweep* decodes from
-//! every known start, and adds short branches, addresses that code takes, and jump tables. Behind bytes that it does not
-//! know it takes short branches at every offset too, until the next start.
+//! Two passes over the bytes, both cheap. The *sweep* decodes from every known start, and takes branches, addresses that
+//! code takes, and jump tables. The *pattern pass* looks at every byte offset that lies in no known function, and takes
+//! what looks like a 32-bit branch or call into the text; and everywhere it takes every `endbr64`. It can't miss a
+//! branch by losing step with the instructions; it can take a few entries too many, which costs a refusal and never
+//! harm. Behind bytes that the sweep does not know, all branches at every offset are taken, until the next start.
+//!
+//! Inside of known functions no patterns are taken: a displacement or constant often looks like a branch, into the first
+//! bytes of some other function as likely as not.
+
+use core::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};
 use lancet_abi::units::LinkAddr;
@@ -33,9 +38,10 @@ impl Entries {
             .min(MOST_THREADS);
         let threads = threads.min(size / WORTH_A_THREAD).max(1);
 
+        let known = known(roots, &starts);
         let parts: Vec<Part<'_>> = text
             .iter()
-            .flat_map(|t| split(t, text, &starts, threads))
+            .flat_map(|t| split(t, text, &starts, &known, threads))
             .collect();
         let mut found = parallel(&parts, threads, roots);
         let (mut entries, mut bases) = found
@@ -51,6 +57,25 @@ impl Entries {
         bases.read(&roots.data, &mut entries);
         entries
     }
+}
+
+/// The bytes of known functions: ranges in order that do not touch.
+fn known(roots: &Roots<'_>, starts: &[u64]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = roots
+        .functions
+        .iter()
+        .map(|f| f.start.0..f.end.0)
+        .filter(|f| f.start < f.end && starts.binary_search(&f.start).is_ok())
+        .collect();
+    ranges.sort_unstable_by_key(|f| f.start);
+    let mut known: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match known.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => known.push(range),
+        }
+    }
+    known
 }
 
 /// Scans `parts` on up to `threads` threads, this one among them.
@@ -81,6 +106,7 @@ fn parallel(parts: &[Part<'_>], threads: usize, roots: &Roots<'_>) -> Vec<(Entri
 struct Part<'a> {
     all: &'a [Text<'a>],
     text: &'a Text<'a>,
+    known: &'a [Range<u64>],
     /// Where decoding starts again, in order; the first is the part's start.
     starts: Vec<u64>,
     end: u64,
@@ -91,6 +117,7 @@ fn split<'a>(
     text: &'a Text<'a>,
     all: &'a [Text<'a>],
     starts: &[u64],
+    known: &'a [Range<u64>],
     count: usize,
 ) -> Vec<Part<'a>> {
     let (low, high) = (text.start.0, text.end().0);
@@ -101,6 +128,7 @@ fn split<'a>(
     let mut part = Part {
         all,
         text,
+        known,
         starts: vec![low],
         end: high,
     };
@@ -112,6 +140,7 @@ fn split<'a>(
                 Part {
                     all,
                     text,
+                    known,
                     starts: vec![*start],
                     end: high,
                 },
@@ -127,6 +156,8 @@ fn split<'a>(
 struct Sweep<'a> {
     text: &'a Text<'a>,
     data: &'a [(LinkAddr, &'a [u8])],
+    /// What is not passed yet of the known functions' bytes.
+    known: &'a [Range<u64>],
     entries: Entries,
     bases: Bases,
 }
@@ -136,10 +167,11 @@ impl<'a> Sweep<'a> {
         let mut sweep = Self {
             text: part.text,
             data: &roots.data,
+            known: part.known,
             entries: Entries::empty(part.all),
             bases: Bases::default(),
         };
-        sweep.patterns(part.starts[0], part.end);
+        sweep.marks(part.starts[0], part.end);
         let mut decoder =
             Decoder::with_ip(64, part.text.bytes, part.text.start.0, DecoderOptions::NONE);
         for (i, start) in part.starts.iter().enumerate() {
@@ -149,21 +181,27 @@ impl<'a> Sweep<'a> {
         (sweep.entries, sweep.bases)
     }
 
-    /// Every 32-bit branch and call, and every `endbr64`, whether or not the offset is an instruction start.
+    /// Every `endbr64`, whether or not the offset is an instruction start.
+    fn marks(&mut self, start: u64, end: u64) {
+        const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+        let bytes = self.text.from(LinkAddr(start));
+        let last = bytes.len().min((end - start) as usize + ENDBR.len() - 1);
+        for (i, found) in bytes[..last].windows(ENDBR.len()).enumerate() {
+            if found == ENDBR {
+                self.entries.add(start + i as u64);
+            }
+        }
+    }
+
+    /// Every 32-bit branch and call, whether or not the offset is an instruction start.
     fn patterns(&mut self, start: u64, end: u64) {
         let bytes = self.text.from(LinkAddr(start));
         for (i, byte) in bytes[..(end - start) as usize].iter().enumerate() {
             match byte {
                 0xe8 | 0xe9 => self.long_branch(bytes, start, i + 1),
-                0x0f => match bytes.get(i + 1) {
-                    Some(0x80..=0x8f) => self.long_branch(bytes, start, i + 2),
-                    Some(0x1e)
-                        if bytes.get(i + 2) == Some(&0xfa) && i > 0 && bytes[i - 1] == 0xf3 =>
-                    {
-                        self.entries.add(start + i as u64 - 1);
-                    }
-                    _ => {}
-                },
+                0x0f if matches!(bytes.get(i + 1), Some(0x80..=0x8f)) => {
+                    self.long_branch(bytes, start, i + 2);
+                }
                 _ => {}
             }
         }
@@ -178,8 +216,21 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Decodes from `start` to `end`.
+    /// Up to where the bytes from `at` on belong to known functions; `at` where they don't.
+    fn known_until(&mut self, at: u64) -> u64 {
+        while self.known.first().is_some_and(|k| k.end <= at) {
+            self.known = &self.known[1..];
+        }
+        match self.known.first() {
+            Some(first) if first.start <= at => first.end,
+            _ => at,
+        }
+    }
+
+    /// Decodes from `start` to `end`, where the next start is.
     fn function(&mut self, decoder: &mut Decoder<'_>, start: u64, end: u64) {
+        let known = self.known_until(start).min(end);
+        self.patterns(known, end);
         if decoder
             .set_position((start - self.text.start.0) as usize)
             .is_err()
@@ -193,19 +244,20 @@ impl<'a> Sweep<'a> {
             decoder.decode_out(&mut instruction);
             if instruction.is_invalid() {
                 self.short_branches(at, end);
+                self.patterns(at.min(known), known);
                 return;
             }
-            self.instruction(&instruction);
+            self.instruction(&instruction, at < known);
         }
     }
 
     #[inline]
-    fn instruction(&mut self, instruction: &Instruction) {
+    fn instruction(&mut self, instruction: &Instruction, known: bool) {
         match (instruction.op0_kind(), instruction.op1_kind()) {
             (OpKind::NearBranch64, _) => {
                 let code = instruction.code();
-                // The pattern pass has the long ones; counting them twice would hide that they have one origin.
-                if !(code.is_jmp_near() || code.is_jcc_near() || code.is_call_near()) {
+                // Elsewhere the pattern pass has the long ones; counting them twice would hide that they have one origin.
+                if known || !(code.is_jmp_near() || code.is_jcc_near() || code.is_call_near()) {
                     self.entries.add_branch(instruction.near_branch64());
                 }
             }

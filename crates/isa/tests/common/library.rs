@@ -48,7 +48,9 @@ pub(crate) fn read(file: &[u8]) -> Library<'_> {
         .filter(|s| s.kind() == SymbolKind::Text && s.is_definition())
         .map(|s| (s.address(), s.size()))
         .collect();
-    let mut starts: Vec<u64> = symbols.iter().map(|s| s.0).chain(frames(&elf)).collect();
+    let frames = frames(&elf);
+    let named = symbols.iter().map(|s| s.0);
+    let mut starts: Vec<u64> = named.chain(frames.iter().map(|f| f.0)).collect();
     starts.sort_unstable();
     starts.dedup();
     let entries = elf
@@ -79,10 +81,16 @@ pub(crate) fn read(file: &[u8]) -> Library<'_> {
     functions.sort_by_key(|f| (f.start, f.end));
     functions.dedup_by_key(|f| f.start);
     let starts = starts.into_iter().map(LinkAddr).collect();
+    let ranges = symbols
+        .iter()
+        .chain(&frames)
+        .map(|(start, size)| LinkAddr(*start)..LinkAddr(start + size))
+        .collect();
     Library {
         text,
         roots: Roots {
             starts,
+            functions: ranges,
             entries,
             data,
             forbidden: Vec::new(),
@@ -91,8 +99,8 @@ pub(crate) fn read(file: &[u8]) -> Library<'_> {
     }
 }
 
-/// Function starts of the frame descriptions, from the search table that linkers write.
-fn frames(elf: &ElfFile64<'_>) -> Vec<u64> {
+/// Starts and sizes of the frame descriptions, from the search table that linkers write.
+fn frames(elf: &ElfFile64<'_>) -> Vec<(u64, u64)> {
     let Some(header) = elf.section_by_name(".eh_frame_hdr") else {
         return Vec::new();
     };
@@ -101,9 +109,22 @@ fn frames(elf: &ElfFile64<'_>) -> Vec<u64> {
         return Vec::new();
     }
     let pairs = bytes[12..].as_chunks::<8>().0;
-    let start = |pair: &[u8; 8]| i32::from_le_bytes([pair[0], pair[1], pair[2], pair[3]]);
+    let Some(described) = elf.section_by_name(".eh_frame") else {
+        return Vec::new();
+    };
+    let descriptions = described.data().unwrap_or(&[]);
+    let near = |four: &[u8]| {
+        let distance = i32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+        header.address().wrapping_add_signed(distance.into())
+    };
+    // A description: length, distance to its head, start, size; four bytes each.
+    let size = |at: u64| {
+        let from = at.wrapping_sub(described.address()) as usize + 12;
+        let four = descriptions.get(from..from + 4)?;
+        Some(u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+    };
     pairs
         .iter()
-        .map(|p| header.address().wrapping_add_signed(start(p).into()))
+        .map(|p| (near(&p[..4]), size(near(&p[4..])).unwrap_or(0).into()))
         .collect()
 }
