@@ -20,6 +20,7 @@ use lancet_remote::{
 use crate::catalog::Instance;
 use crate::domain::Domain;
 use crate::error::{EngineError, Refused};
+use crate::leftovers;
 use crate::process::{Arena, Facts, Process};
 use crate::undo;
 
@@ -186,6 +187,13 @@ pub(crate) fn map_arenas(
         pid: process.pid,
         why: "no executable segment and no vdso has 256 unused bytes",
     })?;
+    // An attempt before this one may have been given up after its mapping was made.
+    undo::register_orphans(
+        &process.memory,
+        &mappings,
+        &process.record().arenas(),
+        context.session,
+    )?;
     let leftovers = leftovers(process, &mappings);
     for group in groups {
         let start = arena::find_gap(&mappings, group.start, group.end, total).ok_or_else(|| {
@@ -236,7 +244,10 @@ fn leftovers(process: &Process, mappings: &[Mapping]) -> Vec<undo::FoundArena> {
         .collect();
     undo::read_arenas(&process.memory, &places, None)
         .into_iter()
-        .filter(|found| found.sites.iter().all(|s| !s.live))
+        // An arena of a session that lives may be about to get its sites.
+        .filter(|found| {
+            found.sites.iter().all(|s| !s.live) && !leftovers::in_session(&found.header)
+        })
         .collect()
 }
 
@@ -277,6 +288,22 @@ fn map_one(
     }
     let stub = arena::stub_page(arena.start, arena.capacity);
     let region_length = context.domain.file.length();
+    // From here on whoever finds the arena knows it; what of it is not mapped yet is told by the
+    // process's mappings.
+    arena::write_header(
+        &process.memory,
+        arena.start,
+        &Header {
+            session: context.session,
+            code_length: arena.code_length,
+            region: (arena.region, region_length),
+            mode: arena.mode,
+            guardian: context.guardian,
+            region_name: context.domain.file.name(),
+            sites: 0,
+            capacity: arena.capacity,
+        },
+    )?;
     // The path lies in the stub's page, behind the longest stub.
     let path = stub.plus(2048);
     process
@@ -336,20 +363,6 @@ fn map_one(
     for chunk in unmapping.chunks(lancet_remote::MOST_CALLS) {
         borrowed.run(stub, chunk)?;
     }
-    arena::write_header(
-        &process.memory,
-        arena.start,
-        &Header {
-            session: context.session,
-            code_length: arena.code_length,
-            region: (arena.region, region_length),
-            mode: arena.mode,
-            guardian: context.guardian,
-            region_name: context.domain.file.name(),
-            sites: 0,
-            capacity: arena.capacity,
-        },
-    )?;
     borrowed.give_back()?;
     process.arenas.push(arena);
     Ok(())

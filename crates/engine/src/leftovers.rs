@@ -29,7 +29,8 @@ pub struct Leftover {
     pub in_session: bool,
 }
 
-fn in_session(header: &arena::Header) -> bool {
+/// Whether the session that an arena belongs to still runs.
+pub(crate) fn in_session(header: &arena::Header) -> bool {
     procs::identity(Pid(header.guardian.0)).is_ok_and(|identity: Identity| {
         identity.start_time == header.guardian.1
             && procs::status(Pid(header.guardian.0)).is_ok_and(|s| !matches!(s.state, 'Z' | 'X'))

@@ -11,7 +11,8 @@ use lancet_procs::{self as procs, Mapping};
 use lancet_remote::arena::{self, Found, Header, PATCH, SiteRecord};
 use lancet_remote::journal::{BorrowedThread, StubRecord};
 use lancet_remote::{
-    Borrowed, Call, Memory, RemoteError, StopBudget, Stopped, Thread, frames, rseq, sys,
+    AWAY_MASK, Borrowed, Call, Memory, RemoteError, StopBudget, Stopped, Thread, frames,
+    has_calls_ahead, rseq, sys,
 };
 
 const PAGE: u64 = 4096;
@@ -112,42 +113,104 @@ fn has_handlers(pid: Pid) -> bool {
     procs::status(pid).map_or(true, |s| s.sig_caught != 0)
 }
 
-/// Gives a thread that the dead tracer had sent away its place back.
-fn give_back(memory: &Memory, stopped: &Stopped, away: &BorrowedThread) -> Result<(), RemoteError> {
-    if let Some((at, bytes)) = &away.covered {
-        memory.write_text(stopped.any(), *at, bytes)?;
-    }
+/// Where a stub may run: the arena's own page, or all of an arena that has no registry yet.
+fn in_stub(
+    memory: &Memory,
+    away: &BorrowedThread,
+    places: &[(RuntimeAddr, u64)],
+    ip: RuntimeAddr,
+) -> bool {
+    let covered = away
+        .covered
+        .as_ref()
+        .is_some_and(|(at, bytes)| ip.offset_from(*at) < bytes.len() as u64);
+    covered
+        || places
+            .iter()
+            .any(|&(start, length)| match arena::read_header(memory, start) {
+                Some(header) => ip.offset_from(arena::stub_page(start, header.capacity)) < PAGE,
+                None => ip.offset_from(start) < length,
+            })
+}
+
+/// Gives the thread that the dead tracer had sent away its place and its mask back.
+///
+/// The thread has run on since the tracer died: what the journal says of its registers holds
+/// only while it is in the stub, and its mask is ours only where it has the value that we set.
+fn give_back(
+    memory: &Memory,
+    stopped: &Stopped,
+    away: &BorrowedThread,
+    places: &[(RuntimeAddr, u64)],
+) -> Result<(), RemoteError> {
+    let pid = stopped.pid();
     if away.tid.0 != 0
         && let Some(thread) = stopped.threads().iter().find(|t| t.tid == away.tid)
     {
-        let pid = stopped.pid();
         let failed = |what| {
-            move |e| RemoteError::Ptrace {
+            move |source| RemoteError::Ptrace {
                 pid,
                 tid: thread.tid,
                 what,
-                source: e,
+                source,
             }
         };
-        sys::set_registers(thread.tid, &away.registers).map_err(failed("PTRACE_SETREGS"))?;
-        sys::set_signal_mask(thread.tid, away.mask).map_err(failed("PTRACE_SETSIGMASK"))?;
+        let masked =
+            sys::signal_mask(thread.tid).map_err(failed("PTRACE_GETSIGMASK"))? == AWAY_MASK;
+        if in_stub(memory, away, places, thread.ip()) {
+            let mut ahead = [0; 1024];
+            let length = memory.read_some(thread.ip(), &mut ahead);
+            if has_calls_ahead(&ahead[..length]) {
+                // What it opens it also closes.
+                return Err(RemoteError::Busy {
+                    pid,
+                    tid: thread.tid,
+                    budget_us: 0,
+                });
+            }
+            sys::set_registers(thread.tid, &away.registers).map_err(failed("PTRACE_SETREGS"))?;
+        }
+        if masked {
+            sys::set_signal_mask(thread.tid, away.mask).map_err(failed("PTRACE_SETSIGMASK"))?;
+        }
+    }
+    if let Some((at, bytes)) = &away.covered {
+        memory.write_text(stopped.any(), *at, bytes)?;
     }
     Ok(())
 }
 
-/// Whether the borrowed thread is still on its way: not, when the stub has let it go by itself.
-fn still_away(stopped: &Stopped, away: &BorrowedThread, arenas: &[(RuntimeAddr, u64)]) -> bool {
-    stopped.threads().iter().any(|t| {
-        t.tid == away.tid
-            && (arenas
-                .iter()
-                .any(|&(start, length)| t.ip().offset_from(start) < length)
-                || away
-                    .covered
-                    .as_ref()
-                    .is_some_and(|(at, bytes)| t.ip().offset_from(*at) < bytes.len() as u64)
-                || t.registers.rip == away.registers.rip)
-    })
+/// Gives arenas that were mapped but not registered when their tracer died a registry, so that
+/// they are found and unmapped later like all others.
+pub(crate) fn register_orphans(
+    memory: &Memory,
+    mappings: &[Mapping],
+    places: &[(RuntimeAddr, u64)],
+    session: [u64; 2],
+) -> Result<(), RemoteError> {
+    for &(start, length) in places {
+        let is_ours = mappings.iter().any(|m| {
+            (m.start, m.end) == (start, start.plus(length))
+                && m.execute
+                && !m.write
+                && !m.shared
+                && m.inode == 0
+        });
+        if is_ours && arena::read_header(memory, start).is_none() {
+            let header = Header {
+                session,
+                code_length: length,
+                region: (start.plus(length), 0),
+                mode: RuntimeAddr(0),
+                guardian: (0, 0),
+                region_name: 0,
+                sites: 0,
+                capacity: 0,
+            };
+            arena::write_header(memory, start, &header)?;
+        }
+    }
+    Ok(())
 }
 
 /// Restores the text of one process. Tries once; [`RemoteError::Busy`] means: again later.
@@ -165,17 +228,16 @@ pub(crate) fn restore(
     let stopped = Stopped::all(pid, StopBudget::default())?;
     let mappings = procs::mappings(pid)?;
     if let Some(away) = stub.and_then(StubRecord::read) {
-        if still_away(&stopped, &away, places) {
-            give_back(memory, &stopped, &away)?;
-        } else if let Some((at, bytes)) = &away.covered {
-            memory.write_text(stopped.any(), *at, bytes)?;
-        }
+        give_back(memory, &stopped, &away, places)?;
         // Its registers are set anew: they must be read again, so this stop ends here.
         drop(stopped);
         if let Some(stub) = stub {
             stub.clear();
         }
         return restore(pid, memory, places, session, None);
+    }
+    if let Some(session) = session {
+        register_orphans(memory, &mappings, places, session)?;
     }
     let starts: Vec<RuntimeAddr> = places.iter().map(|p| p.0).collect();
     let arenas = read_arenas(memory, &starts, session);
@@ -413,7 +475,7 @@ pub(crate) fn unmapping_calls(
             libc::SYS_munmap,
             &[found.start.0, found.header.code_length],
         ));
-        if owned(region, region.plus(length), false) && region == code_end {
+        if length > 0 && owned(region, region.plus(length), false) && region == code_end {
             calls.push(Call::new("munmap", libc::SYS_munmap, &[region.0, length]));
         }
         if found.header.mode == region.plus(length)

@@ -20,6 +20,15 @@ use crate::sys::{self, Registers, Wait};
 /// How long the calls may take before the attempt is given up. Far below the stub's own spin.
 const PATIENCE: Duration = Duration::from_millis(300);
 
+/// What a borrowed thread blocks, as the kernel shows it: all that can be blocked but SIGSTKFLT,
+/// which nobody sends. No program blocks just this, so whoever finds it knows that it is ours.
+pub const AWAY_MASK: u64 = {
+    const fn bit(signal: i32) -> u64 {
+        1 << (signal - 1)
+    }
+    !(bit(libc::SIGKILL) | bit(libc::SIGSTOP) | bit(libc::SIGSTKFLT))
+};
+
 /// A thread that was chosen to make system calls for us; its state is given back on drop.
 pub struct Borrowed<'a> {
     memory: &'a Memory,
@@ -66,7 +75,7 @@ impl<'a> Borrowed<'a> {
             mask,
             returned: false,
         };
-        sys::set_signal_mask(tid, u64::MAX)
+        sys::set_signal_mask(tid, AWAY_MASK)
             .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_SETSIGMASK", e))?;
         Ok(borrowed)
     }
@@ -119,6 +128,9 @@ impl<'a> Borrowed<'a> {
 
     /// Points the thread back to where it was, without letting it run.
     fn leave(&self) -> Result<(), RemoteError> {
+        if self.returned {
+            return Ok(());
+        }
         let pid = self.memory.pid();
         sys::set_registers(self.tid, &self.original)
             .map_err(|e| RemoteError::ptrace(pid, self.tid, "PTRACE_SETREGS", e))
@@ -144,6 +156,16 @@ impl<'a> Borrowed<'a> {
             let now = sys::registers(tid).map_err(ptrace("PTRACE_GETREGS"))?;
             if stub.parked.contains(&now.rip.wrapping_sub(at.0)) {
                 return Ok(stub.results(&now));
+            }
+            if now.rip.wrapping_sub(at.0) >= stub.code.len() as u64 {
+                // We were held up for longer than the stub waits, and it has let the thread go,
+                // with its mask and registers as they were: these are out of date by now.
+                self.returned = true;
+                return Err(RemoteError::Busy {
+                    pid,
+                    tid,
+                    budget_us: PATIENCE.as_micros() as u64,
+                });
             }
             if start.elapsed() > PATIENCE {
                 return Err(RemoteError::Stuck { pid, tid });
@@ -192,11 +214,12 @@ impl<'a> Borrowed<'a> {
 
     fn restore(&mut self) -> Result<(), RemoteError> {
         if self.returned {
+            self.record.end();
             return Ok(());
         }
-        self.returned = true;
         let (pid, tid) = (self.memory.pid(), self.tid);
         self.leave()?;
+        self.returned = true;
         sys::set_signal_mask(tid, self.mask)
             .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_SETSIGMASK", e))?;
         self.record.end();

@@ -22,8 +22,8 @@ pub mod sys;
 mod watchdog;
 
 pub use error::RemoteError;
-pub use inject::{Borrowed, checked};
+pub use inject::{AWAY_MASK, Borrowed, checked};
 pub use memory::Memory;
 pub use region::{REGION_PLACES, RegionFile, file_name, open_as_seen};
 pub use stop::{StopBudget, Stopped, Thread};
-pub use stub::{Argument, Call, MOST_CALLS};
+pub use stub::{Argument, Call, MOST_CALLS, has_calls_ahead};

@@ -94,6 +94,19 @@ pub const MOST_CALLS: usize = 7;
 
 const SPINS: u32 = 1 << 25;
 
+/// `pause; lea rcx, [rcx-1]; jrcxz +2; jmp back`: where a thread waits when its calls are done.
+const SPIN: [u8; 10] = [0xf3, 0x90, 0x48, 0x8d, 0x49, 0xff, 0xe3, 0x02, 0xeb, 0xf6];
+
+/// Whether a thread that is stopped in a stub, with these bytes ahead of it, still has calls to
+/// make: the spin lies before it as a whole, and it is not at its start.
+#[must_use]
+pub fn has_calls_ahead(ahead: &[u8]) -> bool {
+    ahead
+        .windows(SPIN.len())
+        .position(|w| w == SPIN)
+        .is_some_and(|at| at > 0)
+}
+
 // Register numbers as instruction encodings have them.
 const RAX: u8 = 0;
 const RCX: u8 = 1;
@@ -210,8 +223,7 @@ impl Stub {
         }
         w.load(RCX, u64::from(SPINS));
         let park = w.code.len() as u64;
-        // pause; lea rcx, [rcx-1]; jrcxz +2; jmp back
-        w.put(&[0xf3, 0x90, 0x48, 0x8d, 0x49, 0xff, 0xe3, 0x02, 0xeb, 0xf6]);
+        w.put(&SPIN);
         let parked = park..w.code.len() as u64;
 
         // Nobody came. rt_sigprocmask(SIG_SETMASK, &mask, NULL, 8), with the mask behind the code.
