@@ -45,7 +45,6 @@ enum Stop {
 struct Command {
     pid: Pid,
     tid: Tid,
-    in_call: bool,
     signal: i32,
 }
 
@@ -76,17 +75,14 @@ impl Command {
         match sys::wait(self.tid, true).map_err(self.failed("wait"))? {
             None | Some(Wait::Exited(_) | Wait::Killed(_)) => Ok(Stop::Ended),
             Some(Wait::Stopped { signal, event }) => match (signal, event) {
-                (_, libc::PTRACE_EVENT_EXEC) => {
-                    // The stop lies inside execve, whose exit follows.
-                    self.in_call = true;
-                    Ok(Stop::Exec)
-                }
+                (_, libc::PTRACE_EVENT_EXEC) => Ok(Stop::Exec),
                 (SYSTEM_CALL, 0) => {
-                    self.in_call = !self.in_call;
-                    Ok(if self.in_call {
-                        Stop::Other
-                    } else {
+                    let exit =
+                        sys::at_call_exit(self.tid).map_err(self.failed("PTRACE_GETEVENTMSG"))?;
+                    Ok(if exit {
                         Stop::SystemCallExit
+                    } else {
+                        Stop::Other
                     })
                 }
                 (libc::SIGTRAP, 0) if self.at_breakpoint() => Ok(Stop::Entry),
@@ -211,7 +207,6 @@ impl Session {
         let mut command = Command {
             pid: handle.pid,
             tid: Tid(handle.pid.0),
-            in_call: false,
             signal: 0,
         };
         sys::seize(command.tid, OPTIONS).map_err(|source| RemoteError::Denied {

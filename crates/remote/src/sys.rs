@@ -62,6 +62,17 @@ pub fn resume_to_syscall(tid: Tid, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as u64).map(drop)
 }
 
+/// At a system-call stop: whether it is the one at the call's end (kernel 5.3).
+///
+/// Counting stops does not tell, since a thread that was made to run other calls between two
+/// stops has left the call that it stood in.
+pub fn at_call_exit(tid: Tid) -> io::Result<bool> {
+    const EXIT: u64 = 2;
+    let mut message = 0u64;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, (&raw mut message) as u64)?;
+    Ok(message == EXIT)
+}
+
 /// `PTRACE_DETACH` with the signal to deliver, or 0.
 pub fn detach(tid: Tid, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, signal as u64).map(drop)
