@@ -52,4 +52,4 @@ pub use entry_set::Entries;
 pub use input::{FaultPolicy, Function, PlanRequest, Roots, Text};
 pub use refusal::Refusal;
 pub use violation::Violation;
-pub use x86_64::{Copy, JUMP_LEN, Plan, check, jump, plan};
+pub use x86_64::{ChildCall, ChildCalls, Copy, JUMP_LEN, Maker, Plan, check, jump, plan};

@@ -1,6 +1,7 @@
 //! x86-64.
 
 mod check;
+mod child_calls;
 mod copy;
 mod decode;
 mod entries;
@@ -13,6 +14,7 @@ mod tables;
 mod window;
 
 pub use check::check;
+pub use child_calls::{ChildCall, ChildCalls, Maker};
 pub use copy::Copy;
 pub use jump::{JUMP_LEN, jump};
 pub use plan::{Plan, plan};

@@ -17,6 +17,7 @@ pub(crate) fn path() -> Option<String> {
 }
 
 /// What a symbol reader would hand over.
+#[allow(dead_code)] // not every test plans sites
 pub(crate) struct Library<'a> {
     pub(crate) text: Vec<Text<'a>>,
     pub(crate) roots: Roots<'a>,
