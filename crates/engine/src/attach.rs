@@ -336,15 +336,13 @@ fn map_one(
         record.drop_last_arena();
         return Err(error);
     }
-    if room.of_file {
+    // Not where a probe or somebody else's breakpoint lies in the same page.
+    let page = RuntimeAddr(room.address.0 & !(PAGE - 1));
+    if room.of_file && undo::equals_file(&process.memory, mappings, page) {
         unmapping.push(Call::new(
             "madvise",
             libc::SYS_madvise,
-            &[
-                room.address.0 & !(PAGE - 1),
-                PAGE,
-                libc::MADV_DONTNEED as u64,
-            ],
+            &[page.0, PAGE, libc::MADV_DONTNEED as u64],
         ));
     }
     // Names are for people who read the map; kernels without them answer EINVAL.

@@ -333,7 +333,7 @@ fn give_pages_back(
 }
 
 /// Whether a page of a private file mapping holds what its file holds.
-fn equals_file(memory: &Memory, mappings: &[Mapping], page: RuntimeAddr) -> bool {
+pub(crate) fn equals_file(memory: &Memory, mappings: &[Mapping], page: RuntimeAddr) -> bool {
     let Some(mapping) = mappings.iter().find(|m| m.contains(page)) else {
         return false;
     };
