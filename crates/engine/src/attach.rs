@@ -3,11 +3,13 @@
 //! Two stops, both within the budget: in the first, one thread maps the arenas; between them the
 //! pads are compiled and written while the process runs; in the second the text is written.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lancet_abi::private;
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_isa::Plan;
 use lancet_jit::{Action, Env, Form, Rseq};
@@ -38,6 +40,14 @@ pub(crate) struct Wanted<'a> {
     pub(crate) binary: usize,
     pub(crate) actions: Vec<Action>,
     pub(crate) lock_only: bool,
+}
+
+impl Wanted<'_> {
+    /// Whether it watches a call that makes children.
+    fn is_sentinel(&self) -> bool {
+        let mark = |action: &Action| matches!(action, Action::MarkUncertain { .. });
+        self.actions.iter().any(mark)
+    }
 }
 
 /// What attaching did to a process.
@@ -151,6 +161,8 @@ pub(crate) struct Context<'a> {
     pub(crate) layout: &'a lancet_abi::Layout,
     pub(crate) instances: &'a [Instance],
     pub(crate) binaries: &'a [Arc<crate::catalog::Binary>],
+    /// Whether all calls are watched that make children on their parent's thread block.
+    pub(crate) certain: bool,
 }
 
 /// Maps the arenas that are missing. The first of the two stops.
@@ -182,7 +194,11 @@ pub(crate) fn map_arenas(
     let stopped = hold.stop(process.pid)?;
     process.check_identity()?;
     let mut mappings = procs::mappings(process.pid)?;
-    process.facts = Some(facts(process, &stopped, hold));
+    let mut facts = facts(process, &stopped, hold);
+    if !context.certain {
+        facts.rseq = None;
+    }
+    process.facts = Some(facts);
     let room = slack::find(&process.memory, &mappings).ok_or(RemoteError::NoThread {
         pid: process.pid,
         why: "no executable segment and no vdso has 256 unused bytes",
@@ -429,6 +445,7 @@ fn map_rest(
 }
 
 struct Pad {
+    sentinel: bool,
     arena: usize,
     record: SiteRecord,
     /// Window offset of each moved instruction and its address in the copy.
@@ -446,9 +463,12 @@ fn write_pads(
         rseq: None,
         tid: None,
     });
+    let per_cpu = Cell::new(facts.rseq);
+    // Sentinels come first: where one of them has no place, nothing is per CPU.
+    let (sentinels, others): (Vec<_>, Vec<_>) = wanted.iter().partition(|w| w.is_sentinel());
     let mut pads = Vec::new();
     let mut images: HashMap<usize, (u64, Vec<u8>)> = HashMap::new();
-    for want in wanted {
+    for want in sentinels.into_iter().chain(others) {
         let binary = &context.binaries[want.binary];
         let places: Vec<&Instance> = context
             .instances
@@ -464,7 +484,14 @@ fn write_pads(
             if process.patched.contains(&site) {
                 continue;
             }
+            let silent = want.is_sentinel() && want.actions.len() == 1;
             let mut refuse = |reason: &'static str, message: String| {
+                if want.is_sentinel() {
+                    per_cpu.set(None);
+                }
+                if silent {
+                    return;
+                }
                 refused.push(Refused {
                     probe: want.name.to_owned(),
                     pid: Some(process.pid),
@@ -497,7 +524,7 @@ fn write_pads(
             let (base, image) = images.entry(index).or_insert((arena.next_pad, Vec::new()));
             let at = arena.start.plus(*base + image.len() as u64);
             let env = Env {
-                rseq: facts.rseq.map(|area_from_fs| Rseq {
+                rseq: per_cpu.get().map(|area_from_fs| Rseq {
                     area_from_fs,
                     signature: rseq::SIGNATURE,
                 }),
@@ -527,6 +554,7 @@ fn write_pads(
                     process.patched.insert(site);
                     arena.sites += 1;
                     pads.push(Pad {
+                        sentinel: want.is_sentinel(),
                         arena: index,
                         record,
                         moves,
@@ -536,6 +564,10 @@ fn write_pads(
             }
         }
     }
+    process.facts = Some(Facts {
+        rseq: per_cpu.get(),
+        ..facts
+    });
     for (index, (base, image)) in images {
         let arena = &mut process.arenas[index];
         process.memory.write(arena.start.plus(base), &image)?;
@@ -684,6 +716,11 @@ fn write_text(
         } else if now == record.new {
             written += 1;
         } else {
+            if pad.sentinel {
+                // Children of this one begin with this word wiped: theirs stay unwatched.
+                let word = process.arenas[0].mode.plus(private::UNCERTAIN_BYTE);
+                process.memory.write(word, &[1])?;
+            }
             refused.push(Refused {
                 probe: names.get(&record.site).cloned().unwrap_or_default(),
                 pid: Some(process.pid),

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use lancet_abi::units::{FileOffset, LinkAddr, Pid, RuntimeAddr};
-use lancet_isa::{Entries, FaultPolicy, Function, Plan, PlanRequest, Refusal, Roots, Text};
+use lancet_isa::{
+    ChildCalls, Entries, FaultPolicy, Function, Plan, PlanRequest, Refusal, Roots, Text,
+};
 use lancet_procs::{self as procs, FileId, Mapping};
 use lancet_symbols::{Kind, Module, Runtime, Site};
 
@@ -133,6 +135,17 @@ impl Binary {
                 })
             })
             .collect()
+    }
+
+    /// Its system calls that make children.
+    pub(crate) fn child_calls(&self) -> ChildCalls {
+        let texts: Vec<Text<'_>> = self
+            .module
+            .text()
+            .into_iter()
+            .map(|(start, bytes)| Text { start, bytes })
+            .collect();
+        ChildCalls::find(&texts, |at| self.module.function_range(at))
     }
 
     /// The site at a file offset: an instruction of a function that the file names.

@@ -1,36 +1,31 @@
 //! Keeps per-CPU counting exact around vfork, clone and posix_spawn.
 //!
 //! A child of these runs on its parent's thread block without being registered for rseq: it
-//! would read the parent's `cpu_id`, which nobody updates. So the calls that make such children
-//! carry a probe of our own that switches the process to locked additions for good, before the
-//! child exists. A forked child starts afresh: the word is wiped by the fork.
+//! would read the parent's `cpu_id`, which nobody updates. So the system calls that make such
+//! children, in the C library and in the program, carry a probe of our own that switches the
+//! process to locked additions for good, before the child exists. It lies on the `mov` that
+//! loads the call's number, so it can always be placed. A forked child starts afresh: the word
+//! is wiped by the fork.
+//!
+//! Where such a call may exist and can't be watched, the process gets locked additions from the
+//! start ([`Guards::certain`]). Not seen are calls whose number is data (libc's `syscall`) and
+//! those of other libraries, which by all experience call libc.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lancet_abi::units::Pid;
-use lancet_isa::Plan;
+use lancet_abi::units::{LinkAddr, Pid};
+use lancet_isa::{Maker, Plan};
+use lancet_jit::Mark;
 use lancet_procs::Mapping;
-use lancet_symbols::{Module, Pattern, Site, Target};
+use lancet_symbols::{Module, Runtime, Site, Target};
 
 use crate::catalog::Binary;
 use crate::guardian::Tracer;
 
-/// Functions that make children on their caller's thread block.
-const SPAWNING: [&str; 10] = [
-    "vfork",
-    "__vfork",
-    "clone",
-    "__clone",
-    "posix_spawn",
-    "posix_spawnp",
-    "system",
-    "popen",
-    "__libc_vfork",
-    "wordexp",
-];
-
-/// Functions that run while a thread may not be registered yet, or on somebody else's block.
+/// Functions that run while a thread may not be registered yet, or on somebody else's block;
+/// beside those that are found by their system calls.
 const UNREGISTERED: [&str; 20] = [
     "vfork",
     "__vfork",
@@ -54,93 +49,137 @@ const UNREGISTERED: [&str; 20] = [
     "__rseq_register_current_thread",
 ];
 
-/// A C library in a process with the places to watch.
-pub(crate) struct Guard {
-    pub(crate) binary: Arc<Binary>,
-    pub(crate) sites: Vec<(Site, Plan)>,
+/// A probe of ours.
+#[derive(Clone)]
+pub(crate) struct Sentinel {
+    pub(crate) site: Site,
+    pub(crate) plan: Plan,
+    pub(crate) when: Mark,
 }
 
-/// Whether a site lies in code that must not read the thread's rseq area.
-pub(crate) fn runs_unregistered(module: &Module, site: &Site) -> bool {
-    let functions = module.functions();
-    let first = functions.partition_point(|f| f.link < site.function_start);
-    functions[first..]
+/// A C library, or a program, with the places to watch.
+pub(crate) struct Guard {
+    pub(crate) binary: Arc<Binary>,
+    pub(crate) sentinels: Vec<Sentinel>,
+    unregistered: Vec<Range<LinkAddr>>,
+    /// All its calls that make children are watched.
+    certain: bool,
+}
+
+/// All that is watched in one process.
+pub(crate) struct Guards {
+    pub(crate) all: Vec<Arc<Guard>>,
+    /// No child that shares its parent's thread block can come up unseen.
+    pub(crate) certain: bool,
+}
+
+impl Guards {
+    /// Whether a site lies in code that must not read the thread's rseq area.
+    pub(crate) fn runs_unregistered(&self, binary: &Binary, site: &Site) -> bool {
+        let guard = self.all.iter().find(|g| g.binary.id == binary.id);
+        guard.is_some_and(|g| g.unregistered.iter().any(|r| r.contains(&site.link)))
+            || is_named(&binary.module, site)
+    }
+}
+
+fn is_named(module: &Module, site: &Site) -> bool {
+    module
+        .functions_at(site.function_start)
         .iter()
-        .take_while(|f| f.link == site.function_start)
         .any(|f| UNREGISTERED.contains(&f.name.as_str()))
 }
 
-/// Whether a file is the C library, or a program that has one inside.
-fn may_spawn(path: &[u8], is_program: bool) -> bool {
+fn is_libc(path: &[u8]) -> bool {
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
-    is_program
-        || name.starts_with(b"libc.so")
-        || name.starts_with(b"libc-2.")
-        || name.starts_with(b"libpthread")
+    name.starts_with(b"libc.so") || name.starts_with(b"libc-2.")
 }
 
-/// The C libraries of a process. Opened once for the tracer and kept.
-pub(crate) fn binaries(tracer: &Tracer, mappings: &[Mapping], pid: Pid) -> Vec<Guard> {
+/// The C library before 2.34 had its threads in a library of their own.
+fn is_libpthread(path: &[u8]) -> bool {
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    name.starts_with(b"libpthread")
+}
+
+/// What is to be watched in a process. Files are opened once for the tracer and kept.
+pub(crate) fn guards(tracer: &Tracer, mappings: &[Mapping], pid: Pid) -> Guards {
     let program = lancet_procs::exe(pid).ok();
-    let mut guards: Vec<Guard> = Vec::new();
+    let mut all: Vec<Arc<Guard>> = Vec::new();
+    let (mut has_program, mut has_libc, mut certain) = (false, false, true);
     for mapping in mappings.iter().filter(|m| m.execute && m.has_file()) {
         let is_program = program.is_some_and(|p| (p.dev, p.inode) == (mapping.dev, mapping.inode));
-        if !may_spawn(&mapping.path, is_program) {
+        if !is_program && !is_libc(&mapping.path) && !is_libpthread(&mapping.path) {
             continue;
         }
-        let Some(guard) = tracer.libraries().guard((mapping.dev, mapping.inode), || {
+        let id = (mapping.dev, mapping.inode);
+        let Some(guard) = tracer.libraries().guard(id, || {
             let path = String::from_utf8_lossy(&mapping.path).into_owned();
             let path = PathBuf::from(path);
-            let binary = [Binary::open(&path), Binary::open_as_seen(pid, &path)]
+            [Binary::open(&path), Binary::open_as_seen(pid, &path)]
                 .into_iter()
                 .flatten()
-                .find(|b| (b.id.dev, b.id.inode) == (mapping.dev, mapping.inode))?;
-            Some(watch(binary))
+                .find(|b| (b.id.dev, b.id.inode) == id)
+                .map(watch)
         }) else {
+            certain = false;
             continue;
         };
-        if !guard.sites.is_empty() {
-            guards.push(Guard {
-                binary: Arc::clone(&guard.binary),
-                sites: guard.sites.clone(),
-            });
+        has_program |= is_program;
+        has_libc |= is_libc(&mapping.path) || is_program && guard.binary.is_static();
+        // Go makes children by itself, with numbers that are data.
+        certain &= guard.certain && guard.binary.module.runtime() != Runtime::Go;
+        if !all.iter().any(|g| Arc::ptr_eq(g, &guard)) {
+            all.push(guard);
         }
     }
-    guards
+    Guards {
+        all,
+        certain: certain && has_program && has_libc,
+    }
 }
 
 fn watch(binary: Arc<Binary>) -> Guard {
-    let names: Vec<&str> = SPAWNING.to_vec();
-    let mut sites: Vec<Site> = Vec::new();
-    for name in names {
-        let defined = binary.module.functions().iter().any(|f| f.name == name);
-        if !defined {
-            continue;
-        }
-        let target = Target::Functions(Pattern::new(name));
-        for site in lancet_symbols::select(&binary.module, &target).unwrap_or_default() {
-            if !sites.iter().any(|s| s.link == site.link) {
-                sites.push(site);
-            }
+    let found = binary.child_calls();
+    let mut certain = found.doubtful.is_empty();
+    let mut sites: Vec<(Site, Mark)> = Vec::new();
+    for call in &found.calls {
+        let when = match call.maker {
+            Maker::Vfork | Maker::Clone3 { checked: false } => Mark::Always,
+            Maker::Clone => Mark::CloneFlags { in_memory: false },
+            Maker::Clone3 { checked: true } => Mark::CloneFlags { in_memory: true },
+        };
+        match lancet_symbols::select(&binary.module, &Target::Address(call.at)) {
+            Ok(found) => sites.extend(found.into_iter().map(|site| (site, when))),
+            Err(_) => certain = false,
         }
     }
-    let plans = if sites.is_empty() {
+    let only: Vec<Site> = sites.iter().map(|(site, _)| site.clone()).collect();
+    let plans = if only.is_empty() {
         Vec::new()
     } else {
-        binary.plan(&sites)
+        binary.plan(&only)
     };
-    let sites = sites
-        .into_iter()
-        .zip(plans)
-        .filter_map(|(site, plan)| plan.ok().map(|plan| (site, plan)))
-        .collect();
-    Guard { binary, sites }
+    let mut sentinels = Vec::new();
+    for ((site, when), plan) in sites.into_iter().zip(plans) {
+        match plan {
+            Ok(plan) => sentinels.push(Sentinel { site, plan, when }),
+            Err(_) => certain = false,
+        }
+    }
+    Guard {
+        binary,
+        sentinels,
+        unregistered: found.unregistered,
+        certain,
+    }
 }
+
+/// Device and inode of a file, and its guard where the file could be read.
+type Known = ((u64, u64), Option<Arc<Guard>>);
 
 /// Guards that were made, by the file's identity.
 #[derive(Default)]
 pub(crate) struct Libraries {
-    guards: std::sync::Mutex<Vec<((u64, u64), Option<Arc<Guard>>)>>,
+    guards: std::sync::Mutex<Vec<Known>>,
 }
 
 impl Libraries {

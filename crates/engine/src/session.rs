@@ -228,6 +228,11 @@ impl Session {
         self.binaries.iter().flat_map(of).collect()
     }
 
+    /// Whether there are probes in the dynamic loader.
+    pub(crate) fn probes_loader(&self) -> bool {
+        self.binaries.iter().any(|b| b.is_loader())
+    }
+
     /// Whether all files with probes are mapped as code.
     pub(crate) fn all_mapped(&self, mappings: &[Mapping]) -> bool {
         self.binaries
@@ -323,9 +328,9 @@ impl Session {
                 name: process.name.clone(),
             });
         }
-        let guards = sentinel::binaries(&self.tracer, &mappings, pid);
+        let guards = sentinel::guards(&self.tracer, &mappings, pid);
         let mut binaries = self.binaries.clone();
-        for guard in &guards {
+        for guard in &guards.all {
             if !self.binaries.iter().any(|b| b.id == guard.binary.id) {
                 instances.extend(guard.binary.instances(&mappings));
                 binaries.push(Arc::clone(&guard.binary));
@@ -340,6 +345,7 @@ impl Session {
             layout: &layout,
             instances: &instances,
             binaries: &binaries,
+            certain: guards.certain,
         };
         attach::attach(process, &context, &wanted, hold)
     }
@@ -348,7 +354,7 @@ impl Session {
     fn wanted<'a>(
         &'a self,
         binaries: &[Arc<Binary>],
-        guards: &'a [sentinel::Guard],
+        guards: &'a sentinel::Guards,
         starting: bool,
     ) -> Vec<Wanted<'a>> {
         let mut by_site: HashMap<(usize, u64), usize> = HashMap::new();
@@ -366,17 +372,17 @@ impl Session {
                         actions: Vec::new(),
                         lock_only: binary.is_loader()
                             || starting && binary.is_static()
-                            || sentinel::runs_unregistered(&binary.module, &probe.site),
+                            || guards.runs_unregistered(binary, &probe.site),
                     });
                     wanted.len() - 1
                 });
             wanted[place].actions.extend(act);
         }
-        for guard in guards {
+        for guard in &guards.all {
             let Some(binary) = binaries.iter().position(|b| b.id == guard.binary.id) else {
                 continue;
             };
-            for (site, plan) in &guard.sites {
+            for sentinel::Sentinel { site, plan, when } in &guard.sentinels {
                 let place = *by_site.entry((binary, site.link.0)).or_insert_with(|| {
                     wanted.push(Wanted {
                         name: &site.name,
@@ -387,7 +393,9 @@ impl Session {
                     });
                     wanted.len() - 1
                 });
-                wanted[place].actions.insert(0, Action::MarkUncertain { when: lancet_jit::Mark::Always });
+                wanted[place]
+                    .actions
+                    .insert(0, Action::MarkUncertain { when: *when });
             }
         }
         wanted

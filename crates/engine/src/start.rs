@@ -244,15 +244,18 @@ impl Session {
                 .iter()
                 .filter(|m| m.execute && m.has_file())
                 .count();
-            if code != seen {
+            // Before libc is there only the loader runs, and nobody knows yet whether per-CPU
+            // counting will be certain.
+            let ready = !command.has_loader() || has_libc(&mappings);
+            if code != seen && (ready || self.probes_loader()) {
                 seen = code;
-                let rseq = rseq_by_files(command.pid);
+                let rseq = rseq_by_files(command.pid).filter(|_| ready);
                 match self.attach_held(command.pid, command.tid, rseq) {
                     Ok(now) => attached = Some(add(attached, now)),
                     Err(EngineError::NotMapped { .. }) => {}
                     Err(error) => return Err(error),
                 }
-                if self.all_mapped(&mappings) && (!command.has_loader() || has_libc(&mappings)) {
+                if self.all_mapped(&mappings) && ready {
                     break;
                 }
             }

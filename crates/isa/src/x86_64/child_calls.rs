@@ -102,7 +102,7 @@ impl ChildCalls {
     /// A system call outside of all functions is doubtful where a number is near.
     fn outside(&mut self, text: &Text<'_>, offset: usize) {
         let before = &text.bytes[offset.saturating_sub(BEFORE)..offset];
-        if before.windows(2).any(|pair| is_number_load(pair)) {
+        if before.windows(2).any(is_number_load) {
             self.doubtful.push(text.start.plus(offset as u64));
         }
     }
