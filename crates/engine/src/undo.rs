@@ -277,6 +277,11 @@ fn restore_sites(
                     memory.write_text(stopped.any(), site.site, &site.old)?;
                     result.sites += 1;
                 }
+                Found::UnderTrap => {
+                    let rest = site.site.plus(1);
+                    memory.write_text(stopped.any(), rest, &site.old[1..])?;
+                    result.sites += 1;
+                }
                 Found::Foreign => {
                     result.foreign.push(site.site);
                     continue;

@@ -124,7 +124,18 @@ impl SiteRecord {
             .iter()
             .zip(self.old.iter().zip(&self.new))
             .all(|(byte, (old, new))| byte == old || byte == new);
-        if mixed { Found::Ours } else { Found::Foreign }
+        // A kernel uprobe that was put over our jump: nobody else's trap can be here while we
+        // may stop the process. At its end the kernel writes the file's first byte back.
+        let under_trap = found[0] == 0xcc
+            && found[1..]
+                .iter()
+                .zip(self.old[1..].iter().zip(&self.new[1..]))
+                .all(|(byte, (old, new))| byte == old || byte == new);
+        match (mixed, under_trap) {
+            (true, _) => Found::Ours,
+            (_, true) => Found::UnderTrap,
+            _ => Found::Foreign,
+        }
     }
 }
 
@@ -135,6 +146,8 @@ pub enum Found {
     File,
     /// Our jump, whole or in part.
     Ours,
+    /// A kernel uprobe's trap, with our jump's other bytes behind it.
+    UnderTrap,
     /// Somebody else wrote here.
     Foreign,
 }
@@ -346,7 +359,8 @@ mod tests {
         assert_eq!(site.judge(&site.old), Found::File);
         assert_eq!(site.judge(&site.new), Found::Ours);
         assert_eq!(site.judge(&[0xe9, 0x48, 2, 0xe5, 4]), Found::Ours);
-        assert_eq!(site.judge(&[0xcc, 1, 2, 3, 4]), Found::Foreign);
+        assert_eq!(site.judge(&[0xcc, 1, 2, 3, 4]), Found::UnderTrap);
+        assert_eq!(site.judge(&[0xcc, 9, 2, 3, 4]), Found::Foreign);
         assert_eq!(SiteRecord::decode(&site.encode()), site);
     }
 }
