@@ -75,7 +75,7 @@ pub enum Refusal {
     },
     /// A call or system call would not be the window's last instruction.
     #[error(
-        "the {what} at {at} would not be the last of the bytes that a jump at {site} overwrites; probe {at} instead"
+        "the {what} at {at} would not be the last of the bytes that a jump at {site} overwrites; {}", not_last_advice(.site, .at)
     )]
     NotLast {
         /// The site.
@@ -139,6 +139,14 @@ impl Refusal {
             Self::IndirectJumpInFunction { .. } => "indirect jump in the function",
             Self::Outside { .. } => "outside of the function",
         }
+    }
+}
+
+fn not_last_advice(site: &LinkAddr, at: &LinkAddr) -> String {
+    if site == at {
+        "probe the instruction in front of it instead".to_owned()
+    } else {
+        format!("probe {at} instead")
     }
 }
 
