@@ -42,8 +42,13 @@ impl Lancet {
 
     /// Runs a command that is `lancet`, or becomes it.
     pub(crate) fn of(mut command: Command) -> Self {
+        command.stdin(Stdio::null());
+        Self::with_input(command)
+    }
+
+    /// As [`of`](Self::of), with the standard input that the command was given.
+    pub(crate) fn with_input(mut command: Command) -> Self {
         let mut child = command
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -178,6 +183,20 @@ pub(crate) fn signal(pid: i32, name: &str) {
 /// `FILE:WHAT`.
 pub(crate) fn probe(file: &Path, what: &str) -> String {
     format!("{}:{what}", file.display())
+}
+
+/// A copy of a target's program in a folder of its own: a kernel uprobe on a file is seen by
+/// every process that runs it, those of other tests too.
+pub(crate) fn private_copy(name: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join(name);
+    std::fs::copy(lancet_testkit::target(name), &file).expect("a copy");
+    (folder, file)
+}
+
+/// Starts a program that speaks the targets' protocol.
+pub(crate) fn start(file: &Path) -> Running {
+    Running::spawn::<&str>(file, &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Starts counting one probe of a target that runs.
