@@ -481,7 +481,7 @@ fn write_pads(
             .collect();
         for instance in places {
             let site = RuntimeAddr(want.plan.site().0.wrapping_add(instance.bias));
-            if process.patched.contains(&site) {
+            if process.patched.contains_key(&site) {
                 continue;
             }
             let silent = want.is_sentinel() && want.actions.len() == 1;
@@ -503,6 +503,15 @@ fn write_pads(
                 refuse(
                     "call under shadow stack",
                     "the moved bytes hold a call and the process has a shadow stack".into(),
+                );
+                continue;
+            }
+            if let Some(other) = process.overlapping(site, want.plan.window_len()) {
+                refuse(
+                    "overlaps another probe",
+                    format!(
+                        "a jump at {site} would overwrite bytes that belong to the probe at {other}"
+                    ),
                 );
                 continue;
             }
@@ -551,7 +560,7 @@ fn write_pads(
                     record.site = site;
                     image.extend_from_slice(&bytes);
                     image.resize(image.len().next_multiple_of(32), 0xcc);
-                    process.patched.insert(site);
+                    process.patched.insert(site, want.plan.window_len());
                     arena.sites += 1;
                     pads.push(Pad {
                         sentinel: want.is_sentinel(),

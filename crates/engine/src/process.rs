@@ -26,8 +26,8 @@ pub(crate) struct Process {
     pub(crate) handlers: bool,
     pub(crate) arenas: Vec<Arena>,
     pub(crate) facts: Option<Facts>,
-    /// What already has a jump.
-    pub(crate) patched: std::collections::HashSet<RuntimeAddr>,
+    /// What already has a jump, with the length of its window.
+    pub(crate) patched: std::collections::BTreeMap<RuntimeAddr, u8>,
     identity: Identity,
     pidfd: OwnedFd,
     journal: Arc<Journal>,
@@ -156,7 +156,7 @@ impl Process {
             handlers: status.sig_caught != 0,
             arenas: Vec::new(),
             facts: None,
-            patched: std::collections::HashSet::new(),
+            patched: std::collections::BTreeMap::new(),
             identity,
             pidfd,
             journal: Arc::clone(journal),
@@ -185,6 +185,14 @@ impl Process {
             return Err(RemoteError::Gone { pid: self.pid }.into());
         }
         Ok(())
+    }
+
+    /// The probe whose window has bytes in common with a window of `length` at `site`.
+    pub(crate) fn overlapping(&self, site: RuntimeAddr, length: u8) -> Option<RuntimeAddr> {
+        let end = site.plus(length.into());
+        let last = self.patched.range(..end).next_back();
+        last.filter(|&(at, &its)| at.plus(its.into()) > site)
+            .map(|(&at, _)| at)
     }
 
     /// The arena that reaches this instance's text.

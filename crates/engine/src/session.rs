@@ -383,6 +383,16 @@ impl Session {
                 continue;
             };
             for sentinel::Sentinel { site, plan, when } in &guard.sentinels {
+                // A probe whose window begins before the call's `mov` does its work.
+                let around = wanted.iter_mut().find(|w| {
+                    let start = w.plan.site();
+                    w.binary == binary && start < site.link && site.link < w.plan.window_end()
+                });
+                if let Some(around) = around {
+                    let when = lancet_jit::Mark::Always;
+                    around.actions.insert(0, Action::MarkUncertain { when });
+                    continue;
+                }
                 let place = *by_site.entry((binary, site.link.0)).or_insert_with(|| {
                     wanted.push(Wanted {
                         name: &site.name,
@@ -518,7 +528,7 @@ impl Session {
                 .instances(&mappings)
                 .iter()
                 .map(|i| RuntimeAddr(link.0.wrapping_add(i.bias)))
-                .filter(|s| process.patched.contains(s))
+                .filter(|s| process.patched.contains_key(s))
                 .collect();
             let places = process.places();
             process.patiently(|| {
