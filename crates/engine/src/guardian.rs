@@ -205,7 +205,10 @@ pub fn launch(
             // A raw clone leaves the libc's idea of this thread's id stale; a new thread's is not.
             let ended = std::thread::Builder::new()
                 .name("lancet-tracer".into())
-                .spawn(move || trace(tracer))
+                .spawn(move || {
+                    sys::hurry();
+                    trace(tracer)
+                })
                 .map(std::thread::JoinHandle::join);
             let code = match ended {
                 Ok(Ok(code)) => code,
