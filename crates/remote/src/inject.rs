@@ -147,11 +147,9 @@ impl<'a> Borrowed<'a> {
         let mut pause = 20;
         loop {
             sys::resume(tid, 0).map_err(ptrace("PTRACE_CONT"))?;
-            let resumed = Instant::now();
-            while resumed.elapsed() < Duration::from_micros(pause) {
-                sys::yield_now();
-            }
-            pause = (pause * 2).min(2000);
+            // Asleep, so that the thread can have this CPU where it needs it.
+            std::thread::sleep(Duration::from_micros(pause));
+            pause = (pause * 2).min(500);
             self.stop_again()?;
             let now = sys::registers(tid).map_err(ptrace("PTRACE_GETREGS"))?;
             if stub.parked.contains(&now.rip.wrapping_sub(at.0)) {
