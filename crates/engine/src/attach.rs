@@ -23,6 +23,7 @@ use crate::catalog::Instance;
 use crate::domain::Domain;
 use crate::error::{EngineError, Refused};
 use crate::leftovers;
+use crate::patience::Patience;
 use crate::process::{Arena, Facts, Process};
 use crate::undo;
 
@@ -756,15 +757,10 @@ pub(crate) fn attach(
         pid: process.pid.0,
         ..Attached::default()
     };
-    let mut pause = Duration::from_millis(5);
-    let mut tries = 0;
+    let mut patience = Patience::new();
     report.longest_stop = loop {
         match map_arenas(process, context, wanted.len() as u32, hold) {
-            Err(EngineError::Remote(RemoteError::Busy { .. })) if tries < 12 => {
-                tries += 1;
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(500));
-            }
+            Err(EngineError::Remote(RemoteError::Busy { .. })) if patience.again() => {}
             other => break other?,
         }
     };

@@ -9,6 +9,7 @@ use lancet_procs as procs;
 use lancet_remote::{Memory, RemoteError, arena};
 
 use crate::error::EngineError;
+use crate::patience::Patience;
 use crate::session::{Detached, note};
 use crate::undo;
 
@@ -98,15 +99,11 @@ pub(crate) fn restore_all(
 pub(crate) fn patiently<T>(
     mut f: impl FnMut() -> Result<T, RemoteError>,
 ) -> Result<T, RemoteError> {
-    let mut pause = std::time::Duration::from_millis(2);
-    for _ in 0..12 {
+    let mut patience = Patience::new();
+    loop {
         match f() {
-            Err(RemoteError::Busy { .. }) => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(std::time::Duration::from_millis(500));
-            }
+            Err(RemoteError::Busy { .. }) if patience.again() => {}
             other => return other,
         }
     }
-    f()
 }

@@ -44,6 +44,7 @@ mod domain;
 mod error;
 mod guardian;
 mod leftovers;
+mod patience;
 mod process;
 mod rescue;
 mod sentinel;

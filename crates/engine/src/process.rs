@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_procs::{self as procs, Identity, Status};
@@ -12,6 +11,7 @@ use lancet_remote::{Memory, RemoteError, sys};
 use crate::catalog::Instance;
 use crate::domain::DomainKey;
 use crate::error::EngineError;
+use crate::patience::Patience;
 
 /// A process after the checks, with the descriptors that stay open.
 pub(crate) struct Process {
@@ -215,17 +215,14 @@ impl Process {
         &self,
         mut f: impl FnMut() -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let mut pause = Duration::from_millis(5);
-        for _ in 0..12 {
+        let mut patience = Patience::new();
+        loop {
             match f() {
-                Err(EngineError::Remote(RemoteError::Busy { .. })) => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(500));
+                Err(EngineError::Remote(RemoteError::Busy { .. })) if patience.again() => {
                     self.check_identity()?;
                 }
                 other => return other,
             }
         }
-        f()
     }
 }

@@ -34,7 +34,7 @@ pub enum RemoteError {
     },
     /// Not all threads stopped within the budget. All were released.
     #[error(
-        "process {pid}: thread {tid} did not stop within {budget_us} us; all threads were released"
+        "process {pid}: thread {tid} did not stop within {budget_us} us, in any of many tries: the machine is busy, or the thread is in a long system call; nothing was changed, try again later"
     )]
     Busy {
         /// The process.

@@ -17,8 +17,13 @@ use crate::stop::{Stopped, Thread};
 use crate::stub::{Call, Resume, Stub};
 use crate::sys::{self, Registers, Wait};
 
-/// How long the calls may take before the attempt is given up. Far below the stub's own spin.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long the calls may take before the attempt is given up. The thread spins in the stub for no
+/// longer than one of the pauses, far below the stub's own limit; the rest of this time it waits
+/// for a CPU.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest time that the thread is given in one go. Where it does not even get a CPU within
+/// it, it stops again before it has made a step.
+const LONGEST_PAUSE: u64 = 20_000;
 
 /// What a borrowed thread blocks, as the kernel shows it: all that can be blocked but SIGSTKFLT,
 /// which nobody sends. No program blocks just this, so whoever finds it knows that it is ours.
@@ -149,7 +154,7 @@ impl<'a> Borrowed<'a> {
             sys::resume(tid, 0).map_err(ptrace("PTRACE_CONT"))?;
             // Asleep, so that the thread can have this CPU where it needs it.
             std::thread::sleep(Duration::from_micros(pause));
-            pause = (pause * 2).min(500);
+            pause = (pause * 2).min(LONGEST_PAUSE);
             self.stop_again()?;
             let now = sys::registers(tid).map_err(ptrace("PTRACE_GETREGS"))?;
             if stub.parked.contains(&now.rip.wrapping_sub(at.0)) {

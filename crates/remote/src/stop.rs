@@ -16,6 +16,7 @@
 //! at once and the caller tries again later; a thread that is late is let go the moment it
 //! arrives. No signal is lost: one that arrives meanwhile is delivered before the stop is taken.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
@@ -38,14 +39,28 @@ pub struct StopBudget {
 
 impl Default for StopBudget {
     fn default() -> Self {
+        let factor = FACTOR.get();
         Self {
-            base: Duration::from_millis(5),
-            per_thread: Duration::from_micros(20),
+            base: Duration::from_millis(5) * factor,
+            per_thread: Duration::from_micros(20) * factor,
         }
     }
 }
 
+thread_local! {
+    /// How many times the default budget is given. Writer and reader: the thread that traces.
+    static FACTOR: Cell<u32> = const { Cell::new(1) };
+}
+
 impl StopBudget {
+    /// Makes the default budget of this thread so many times longer, until it is set again.
+    ///
+    /// For targets that have been tried in vain for seconds: on a machine where many more threads
+    /// are ready to run than there are CPUs, a thread may not get one within the usual budget.
+    pub fn widen(factor: u32) {
+        FACTOR.set(factor.max(1));
+    }
+
     fn total(&self, threads: usize) -> Duration {
         self.base + self.per_thread * u32::try_from(threads).unwrap_or(u32::MAX)
     }
