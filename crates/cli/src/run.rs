@@ -39,11 +39,11 @@ pub(crate) fn run(job: Job) -> Result<u8> {
         }
         None => None,
     };
-    for &pid in &job.options.pids {
-        if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
-            bail!("process {pid} does not exist");
-        }
+    let mut job = job;
+    for pid in &mut job.options.pids {
+        *pid = process_of(*pid)?;
     }
+    let job = job;
     // All that can be wrong with files and names is said before anything starts.
     let pid = job.options.pids.first().map(|&p| Pid(p));
     let found = probes::find(&job.probes, pid)?;
@@ -57,6 +57,26 @@ pub(crate) fn run(job: Job) -> Result<u8> {
         }
     })?;
     Ok(code)
+}
+
+/// The process that a pid, or the id of any of its threads, names.
+fn process_of(id: i32) -> Result<i32> {
+    let Ok(status) = lancet_procs::status(Pid(id)) else {
+        bail!("process {id} does not exist");
+    };
+    if status.tgid != id {
+        return process_of(status.tgid);
+    }
+    if matches!(status.state, 'Z' | 'X') {
+        let name = status.name;
+        if status.threads > 1 {
+            bail!(
+                "process {id} ({name}) cannot be probed: its first thread has ended while others run, which is not supported yet"
+            );
+        }
+        bail!("process {id} ({name}) has ended and waits for its parent (a zombie)");
+    }
+    Ok(id)
 }
 
 fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
