@@ -61,7 +61,7 @@ fn build(folder: &Path, name: &str, output: &Path) -> Result<PathBuf, Error> {
     Ok(program)
 }
 
-/// Compiles beside the final place and renames, so that nobody ever sees half a program.
+/// Compiles beside the final place and links there, so that nobody ever sees half a program.
 fn compile(
     name: &str,
     sources: &[PathBuf],
@@ -92,7 +92,16 @@ fn compile(
             output: String::from_utf8_lossy(&result.stderr).into_owned(),
         });
     }
-    fs::rename(&scratch, program).map_err(|source| io_error(program, source))
+    // Who comes second keeps the first one's: a process may run it already, and a file that took
+    // its name would be another one.
+    let kept = fs::hard_link(&scratch, program);
+    fs::remove_file(&scratch).map_err(|source| io_error(&scratch, source))?;
+    match kept {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(io_error(program, source))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn compiler(source: &Path) -> &'static [&'static str] {
