@@ -95,14 +95,15 @@ pub(crate) fn restore_all(
     }
 }
 
-/// Repeats while not all threads stop in time.
+/// Repeats while not all threads stop in time, or somebody else holds one: another lancet may look
+/// at the process for a moment.
 pub(crate) fn patiently<T>(
     mut f: impl FnMut() -> Result<T, RemoteError>,
 ) -> Result<T, RemoteError> {
     let mut patience = Patience::new();
     loop {
         match f() {
-            Err(RemoteError::Busy { .. }) if patience.again() => {}
+            Err(RemoteError::Busy { .. } | RemoteError::Traced { .. }) if patience.again() => {}
             other => return other,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_procs::{self as procs, Identity, Status};
@@ -129,6 +130,14 @@ impl Process {
         let pidfd = sys::pidfd(pid).map_err(|_| RemoteError::Gone { pid })?;
         let identity = procs::identity(pid)?;
         let mut status = procs::status(pid)?;
+        // Another lancet that looks for leftovers holds a process for a few milliseconds.
+        for _ in 0..10 {
+            if !strangers || status.tracer_pid == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            status = procs::status(pid)?;
+        }
         if !strangers {
             status.tracer_pid = 0;
         }
@@ -210,7 +219,8 @@ impl Process {
             .collect()
     }
 
-    /// Repeats something while not all threads stop in time, with growing pauses.
+    /// Repeats something while not all threads stop in time, or somebody else (another lancet that
+    /// looks for leftovers) holds one, with growing pauses.
     pub(crate) fn patiently<T>(
         &self,
         mut f: impl FnMut() -> Result<T, EngineError>,
@@ -218,7 +228,9 @@ impl Process {
         let mut patience = Patience::new();
         loop {
             match f() {
-                Err(EngineError::Remote(RemoteError::Busy { .. })) if patience.again() => {
+                Err(EngineError::Remote(RemoteError::Busy { .. } | RemoteError::Traced { .. }))
+                    if patience.again() =>
+                {
                     self.check_identity()?;
                 }
                 other => return other,

@@ -616,7 +616,9 @@ pub(crate) fn note(
             }
         }
         Err(
-            EngineError::Remote(RemoteError::Gone { .. })
+            EngineError::Remote(
+                RemoteError::Gone { .. } | RemoteError::Process(procs::ProcError::Gone { .. }),
+            )
             | EngineError::Procs(procs::ProcError::Gone { .. }),
         ) => {
             report.gone += 1;
