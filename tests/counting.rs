@@ -1,6 +1,8 @@
 //! Counts are exact, whatever runs.
 #![allow(missing_docs)]
 
+#[path = "counting/children.rs"]
+mod children;
 #[path = "support/exact.rs"]
 mod exact;
 #[path = "support/mod.rs"]
@@ -8,9 +10,8 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use exact::{Outside, answer, bucket_rows, built, value};
-use lancet_abi::units::Pid;
-use lancet_testkit::{Running, have, is_root, skip, text_equals_file};
+use exact::{LOCKED, Outside, answer, beside, bucket_rows, built, form};
+use lancet_testkit::{Running, have, is_root, skip};
 use support::{Lancet, probe, rounds};
 
 const THREADS: u64 = 4;
@@ -23,26 +24,6 @@ fn calls(threads: u64, each: u64) -> Running {
 fn of_calls(functions: &[&str]) -> Vec<String> {
     let file = lancet_testkit::target("calls");
     functions.iter().map(|f| probe(&file, f)).collect()
-}
-
-/// Runs a lancet with these words and probes beside one order to a target; its report.
-fn beside(
-    target: &mut Running,
-    verb: &str,
-    probes: &[String],
-    more: &[&str],
-    order: &str,
-) -> support::Ended {
-    let pid = target.pid().to_string();
-    let mut words = vec![verb];
-    words.extend(probes.iter().map(String::as_str));
-    words.extend(more);
-    words.extend(["-p", &pid]);
-    let lancet = Lancet::start(&words);
-    answer(target, order);
-    let ended = lancet.stop();
-    text_equals_file(target.pid(), "").unwrap();
-    ended
 }
 
 #[test]
@@ -227,103 +208,6 @@ fn threads_that_change_their_cpu_all_the_time_are_exact() {
 }
 
 #[test]
-fn spawning_of_every_kind_beside_all_of_libc_is_exact() {
-    let due = 5 * rounds(30);
-    let order = format!("go {}", due / 5);
-    let file = lancet_testkit::target("spawner");
-    let probes = [probe(&file, "spawner_function"), "libc:*".to_owned()];
-
-    let mut target = Running::start("spawner", &[]);
-    let ended = beside(&mut target, "count", &probes, &[], &order);
-    assert_eq!(ended.row("spawner_function"), due);
-    assert!(ended.row("vfork") >= due / 5, "{}", ended.row("vfork"));
-    let _ = target.finish_ok();
-
-    let (ended, truth) = Outside::new(&probes).run(&file, &[&order]);
-    assert_eq!(value(&truth[0], 1), due);
-    assert_eq!(ended.row("spawner_function"), due);
-}
-
-#[test]
-fn children_that_no_library_makes_are_exact() {
-    let file = lancet_testkit::target("oddthreads");
-    let probes = [probe(&file, "odd_function")];
-    let order = format!("go {}", rounds(20));
-    let mut target = Running::start("oddthreads", &[]);
-    let pid = target.pid().to_string();
-    let lancet = Lancet::start(&["count", &probes[0], "-p", &pid]);
-    let truth = value(&answer(&mut target, &order), 1);
-    assert_eq!(lancet.stop().row("odd_function"), truth);
-    let _ = target.finish_ok();
-
-    let (ended, truth) = Outside::new(&probes).run(&file, &[&order]);
-    assert_eq!(ended.row("odd_function"), value(&truth[0], 1));
-}
-
-#[test]
-fn threads_that_come_and_go_are_exact_from_their_first_instruction() {
-    let file = lancet_testkit::target("churn");
-    let mut probes = vec![probe(&file, "churn_function"), probe(&file, "brief")];
-    // Code that runs before a thread is registered, and after.
-    let early = [
-        "start_thread",
-        "__ctype_init",
-        "clone3",
-        "__nptl_deallocate_stack",
-    ];
-    probes.extend(exact::existing("libc", &early));
-    let mut target = Running::start("churn", &[]);
-    let pid = target.pid().to_string();
-    let mut words = vec!["count"];
-    words.extend(probes.iter().map(String::as_str));
-    words.extend(["-p", &pid]);
-    let lancet = Lancet::start(&words);
-    answer(&mut target, "go");
-    // Threads are made while the probes come out of another session's sites, too.
-    for _ in 0..rounds(3) {
-        let other = Lancet::start(&["count", "libc:pthread_join", "-p", &pid]);
-        other.stop();
-    }
-    let truth = answer(&mut target, "stop");
-    let (calls, threads) = (value(&truth, 1), value(&truth, 2));
-    let ended = lancet.stop();
-    assert_eq!(ended.row("churn_function"), calls);
-    assert_eq!(ended.row("brief"), threads);
-    let made = threads + 3;
-    for function in ["start_thread", "__ctype_init"] {
-        let here = probes.iter().any(|p| p.ends_with(function));
-        // The makers are threads of libc too.
-        assert!(
-            !here || ended.row(function) == made,
-            "{function}: {ended:?}"
-        );
-    }
-    text_equals_file(target.pid(), "").unwrap();
-    let _ = target.finish_ok();
-}
-
-#[test]
-fn forked_children_are_counted_and_cleaned() {
-    let file = lancet_testkit::target("family");
-    let probes = [probe(&file, "family_function")];
-    let mut target = Running::start("family", &[]);
-    let pid = target.pid().to_string();
-    let child = |target: &mut Running| Pid(value(&answer(target, "fork"), 1) as i32);
-    let before = child(&mut target);
-    let lancet = Lancet::start(&["count", &probes[0], "-p", &pid]);
-    let after: Vec<Pid> = (0..6).map(|_| child(&mut target)).collect();
-    let each = rounds(10_000);
-    answer(&mut target, &format!("go {each}"));
-    // The child that was there before the session is not part of it.
-    assert_eq!(lancet.stop().row("family_function"), 7 * each);
-    for pid in after.iter().chain([&before, &target.pid()]) {
-        text_equals_file(*pid, "").unwrap();
-    }
-    answer(&mut target, "go 10");
-    let _ = target.finish_ok();
-}
-
-#[test]
 fn programs_without_a_shared_libc_are_exact() {
     let each = rounds(20_000);
     let words = [THREADS.to_string(), each.to_string()];
@@ -366,25 +250,6 @@ fn programs_without_a_shared_libc_are_exact() {
 }
 
 #[test]
-fn static_programs_that_spawn_are_exact() {
-    let due = 5 * rounds(30);
-    let order = format!("go {}", due / 5);
-    for (compiler, flags) in [("cc", &["-static"][..]), ("musl-gcc", &["-static"])] {
-        let Some((_folder, file)) = built("spawner", compiler, flags) else {
-            eprintln!("skipped: no {compiler} {flags:?}");
-            continue;
-        };
-        let probes = [probe(&file, "spawner_function")];
-        let mut target = support::start(&file);
-        let ended = beside(&mut target, "count", &probes, &[], &order);
-        assert_eq!(ended.row("spawner_function"), due, "{compiler}");
-        let _ = target.finish_ok();
-        let (ended, _) = Outside::new(&probes).run(&file, &[&order]);
-        assert_eq!(ended.row("spawner_function"), due, "-c, {compiler}");
-    }
-}
-
-#[test]
 fn go_programs_are_exact() {
     if !have("go") {
         skip!("no go");
@@ -396,6 +261,7 @@ fn go_programs_are_exact() {
     let order = format!("go {each}");
     let ended = beside(&mut target, "count", &probes, &[], &order);
     assert_eq!(ended.row("main.gopherHot"), 4 * each);
+    assert_eq!(form(&ended), LOCKED);
     let ended = beside(&mut target, "sum", &probes, &["reg(ax)"], &order);
     assert_eq!(ended.row("main.gopherHot"), 4 * (each * (each - 1) / 2));
     let _ = target.finish_ok();

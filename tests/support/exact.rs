@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lancet_abi::units::Pid;
-use lancet_testkit::{Running, have};
+use lancet_testkit::{Running, have, text_equals_file};
 
-use crate::support::{Ended, Lancet, PATIENCE, signal};
+use crate::support::{Ended, Lancet, PATIENCE, counting, probe, signal};
 
 /// Sends an order and returns its answer, which may take long.
 pub(crate) fn answer(target: &mut Running, order: &str) -> String {
@@ -166,4 +166,41 @@ pub(crate) fn normal(text: &str) -> Vec<Vec<&str>> {
     }
     parts.sort();
     parts
+}
+
+/// Runs a lancet with these words and probes beside one order to a target; its report.
+pub(crate) fn beside(
+    target: &mut Running,
+    verb: &str,
+    probes: &[String],
+    more: &[&str],
+    order: &str,
+) -> Ended {
+    let pid = target.pid().to_string();
+    let mut words = vec![verb, "-v"];
+    words.extend(probes.iter().map(String::as_str));
+    words.extend(more);
+    words.extend(["-p", &pid]);
+    let lancet = Lancet::start(&words);
+    answer(target, order);
+    let ended = lancet.stop();
+    text_equals_file(target.pid(), "").unwrap();
+    ended
+}
+
+/// What [`form`] says where nothing is per CPU.
+pub(crate) const LOCKED: &str = "counters by locked additions";
+
+/// How a session counted, by its own words.
+pub(crate) fn form(ended: &Ended) -> &str {
+    let at = ended.err.find("counters ").expect("-v tells");
+    ended.err[at..].lines().next().unwrap_or_default()
+}
+
+/// How a program with nothing odd is counted on this machine.
+pub(crate) fn usual_form() -> String {
+    let target = Running::start("sleeper", &["1"]);
+    let file = lancet_testkit::target("sleeper");
+    let lancet = counting(&target, &[probe(&file, "sleeper_function")]);
+    form(&lancet.stop()).to_owned()
 }

@@ -5,7 +5,6 @@
 // does its parent meanwhile.
 #include "target.h"
 #include <errno.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -13,6 +12,7 @@
 #include <sys/wait.h>
 
 #define CALLS 2000
+#define WAIT 0 // FUTEX_WAIT; musl has no header for it
 #define STACK (256 << 10)
 #define THREAD (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM)
 
@@ -25,7 +25,7 @@ NOINLINE long odd_function(long x) {
     return x ^ 0x33;
 }
 
-static int loop(void *unused) {
+static NOINLINE int loop(void *unused) {
     (void)unused;
     long wrong = 0;
     for (long i = 0; i < CALLS; i++)
@@ -45,7 +45,7 @@ static void clone_thread(int flags) {
     CHECK(child > 0, "clone: %s", strerror(errno));
     CHECK(!loop(NULL), "the parent's calls");
     while (child > 0 && alive)
-        syscall(SYS_futex, &alive, FUTEX_WAIT, alive, NULL, NULL, 0);
+        syscall(SYS_futex, &alive, WAIT, alive, NULL, NULL, 0);
 }
 
 // The child must not return through frames that its parent still uses: it only calls and exits.
