@@ -131,10 +131,18 @@ pub(crate) fn by(text: &str) -> Result<By> {
         let again = match part {
             "func" => std::mem::replace(&mut by.function, true),
             "tid" => by.key.replace(Key::Tid).is_some(),
-            _ => by.key.replace(Key::Value(value(part)?)).is_some(),
+            _ => {
+                let Ok(value) = value(part) else {
+                    bail!(
+                        "--by {text}: '{part}' is no key: write func, tid, arg0 to arg{}, a register such as reg(ax), or func, and one of the others",
+                        Value::MAX_ARG
+                    );
+                };
+                by.key.replace(Key::Value(value)).is_some()
+            }
         };
         if again {
-            bail!("--by {text}: one key beside func is supported");
+            bail!("--by {text}: one key beside func is supported, and each only once");
         }
     }
     Ok(by)

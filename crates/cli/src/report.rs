@@ -41,6 +41,8 @@ pub(crate) struct Printer {
     by: By,
     printed: HashMap<RowKey, Total>,
     lost: u64,
+    /// What to say where writing fails.
+    place: String,
 }
 
 /// The report's writer: a file, or standard output, which belongs to the command if there is one.
@@ -71,8 +73,18 @@ pub(crate) fn open(options: &SessionOptions) -> Result<Box<dyn Report>> {
 }
 
 impl Printer {
-    pub(crate) fn new(report: Box<dyn Report>, source: Source, by: By) -> Self {
+    pub(crate) fn new(
+        report: Box<dyn Report>,
+        source: Source,
+        by: By,
+        options: &SessionOptions,
+    ) -> Self {
+        let place = match &options.output {
+            Some(path) => format!("cannot write the report to {}", path.display()),
+            None => "cannot write the report".to_owned(),
+        };
         Self {
+            place,
             report,
             source,
             by,
@@ -132,7 +144,7 @@ impl Printer {
             name: String::new(),
             rows,
         };
-        self.report.map(&map).context("cannot write the report")
+        self.report.map(&map).with_context(|| self.place.clone())
     }
 
     fn key(&self, session: &Session, (probe, key): RowKey) -> Vec<KeyPart> {
@@ -145,7 +157,7 @@ impl Printer {
     /// The last report: what is new, then what was lost.
     pub(crate) fn finish(&mut self, session: &Session, blank: bool) -> Result<()> {
         if blank {
-            self.report.detached().context("cannot write the report")?;
+            self.report.detached().with_context(|| self.place.clone())?;
         }
         self.print(session)?;
         if self.lost > 0 {
@@ -166,6 +178,6 @@ impl Printer {
                 skipped: 0,
             })?;
         }
-        self.report.finish().context("cannot write the report")
+        self.report.finish().with_context(|| self.place.clone())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use lancet_abi::units::Pid;
 use lancet_engine::{
     Attached, Command, Consumer, Detached, EngineError, Event, Kind, ProbeId, Refused, Session,
@@ -67,6 +67,14 @@ fn process_of(id: i32) -> Result<i32> {
     if status.tgid != id {
         return process_of(status.tgid);
     }
+    if let Err(error) = std::fs::metadata(format!("/proc/{id}/root"))
+        && error.kind() == std::io::ErrorKind::PermissionDenied
+    {
+        bail!(
+            "not permitted to trace process {id} ({}): {error}; run as its user or as root, and look at kernel.yama.ptrace_scope",
+            status.name
+        );
+    }
     if matches!(status.state, 'Z' | 'X') {
         let name = status.name;
         if status.threads > 1 {
@@ -87,7 +95,7 @@ fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
         summarise(&job.options, &refused, probes + refused.len());
         bail!("none of the {} functions can be probed", refused.len());
     }
-    let mut printer = Printer::new(report, source, job.by);
+    let mut printer = Printer::new(report, source, job.by, &job.options);
     let attached = match attach(job, found, &mut session) {
         Ok(attached) => attached,
         Err(error) => {
@@ -183,8 +191,10 @@ fn register(
 }
 
 fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attached>> {
-    if job.options.command.is_some() {
-        let started = session.start_command()?;
+    if let Some(command) = &job.options.command {
+        let started = session
+            .start_command()
+            .with_context(|| format!("cannot run {command}"))?;
         for file in &started.missing {
             eprintln!(
                 "lancet: {} is not mapped when the program starts; libraries that are loaded later are not followed yet",

@@ -40,7 +40,9 @@ pub enum EngineError {
         why: String,
     },
     /// Nothing in the process matches.
-    #[error("process {pid} ({name}) maps none of the probed files as code")]
+    #[error(
+        "process {pid} ({name}) maps none of the probed files as code; see /proc/{pid}/maps for those that it maps"
+    )]
     NotMapped {
         /// The process.
         pid: Pid,
@@ -76,6 +78,11 @@ pub enum EngineError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// The command ended before its program began.
+    #[error(
+        "the command ended before its program began: the file is no program of this machine, or the interpreter that it names is missing"
+    )]
+    NotBegun,
     /// A system call of the engine's own failed.
     #[error("{what}: {source}")]
     System {

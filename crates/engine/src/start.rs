@@ -228,7 +228,7 @@ impl Session {
         loop {
             match command.wait()? {
                 Stop::Exec => break,
-                Stop::Ended => return Ok(self.nothing_attached()),
+                Stop::Ended => return Err(EngineError::NotBegun),
                 _ => {
                     let signal = std::mem::take(&mut command.signal);
                     sys::resume(command.tid, signal).map_err(command.failed("PTRACE_CONT"))?;
@@ -301,13 +301,6 @@ impl Session {
             attached,
             missing: Vec::new(),
         })
-    }
-
-    fn nothing_attached(&self) -> Started {
-        Started {
-            attached: None,
-            missing: self.files(),
-        }
     }
 
     fn missing(&self, pid: Pid) -> Vec<std::path::PathBuf> {
