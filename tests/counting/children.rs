@@ -27,7 +27,16 @@ fn spawning_of_every_kind_beside_all_of_libc_is_exact() {
 #[test]
 fn children_that_no_library_makes_are_exact() {
     let file = lancet_testkit::target("oddthreads");
-    let probes = [probe(&file, "odd_function")];
+    let mut probes = vec![probe(&file, "odd_function")];
+    // Code that the new threads run first and last, and the calls that make them.
+    let around = [
+        "start_thread",
+        "__ctype_init",
+        "clone3",
+        "clone",
+        "pthread_exit",
+    ];
+    probes.extend(exact::existing("libc", &around));
     let each = rounds(20);
     let order = format!("go {each}");
     let mut target = Running::start("oddthreads", &[]);
@@ -35,6 +44,15 @@ fn children_that_no_library_makes_are_exact() {
         // From the second session on the process is as a new one again.
         let ended = beside(&mut target, "count", &probes, &[], &order);
         assert_eq!(ended.row("odd_function"), 14_000 * each);
+        assert_eq!(ended.row("clone"), 2 * each);
+        assert_eq!(ended.row("pthread_exit"), each);
+        for function in ["start_thread", "__ctype_init"] {
+            let here = probes.iter().any(|p| p.ends_with(function));
+            assert!(
+                !here || ended.row(function) == each,
+                "{function}: {ended:?}"
+            );
+        }
         assert_eq!(form(&ended), usual_form());
     }
     let _ = target.finish_ok();

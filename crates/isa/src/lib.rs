@@ -28,10 +28,10 @@
 //!
 //! # Limits
 //!
-//! Long branches are found at every byte offset. Short ones are found where decoding from the nearest [start](Roots::starts)
-//! is in step, so data between instructions without a start behind it may hide a short branch. An address that a program
-//! computes from parts can't be seen: a site behind its function's start is refused when the function has an indirect
-//! jump whose origin is unknown; at the start no such jump is expected.
+//! Branches are found where decoding from the nearest [start](Roots::starts) is in step, so data between the instructions
+//! of a known [function](Roots::functions) may hide one. Outside of known functions long ones are found at every byte
+//! offset. An address that a program computes from parts can't be seen: a site behind its function's start is refused
+//! when the function has an indirect jump whose origin is unknown; at the start no such jump is expected.
 //!
 //! # What it is not for
 //!
