@@ -11,7 +11,7 @@ use lancet_procs::{self as procs, Mapping};
 use lancet_remote::arena::{self, Found, Header, PATCH, SiteRecord};
 use lancet_remote::journal::{BorrowedThread, StubRecord};
 use lancet_remote::{
-    AWAY_MASK, Borrowed, Call, Memory, RemoteError, StopBudget, Stopped, Thread, frames,
+    AWAY_MASK, Borrowed, Call, LOOK_BACK, Memory, RemoteError, StopBudget, Stopped, Thread, frames,
     has_calls_ahead, rseq, sys,
 };
 
@@ -158,9 +158,9 @@ fn give_back(
         let masked =
             sys::signal_mask(thread.tid).map_err(failed("PTRACE_GETSIGMASK"))? == AWAY_MASK;
         if in_stub(memory, away, places, thread.ip()) {
-            let mut ahead = [0; 1024];
-            let length = memory.read_some(thread.ip(), &mut ahead);
-            if has_calls_ahead(&ahead[..length]) {
+            let mut around = [0; 1024];
+            let length = memory.read_some(thread.ip().minus(LOOK_BACK as u64), &mut around);
+            if has_calls_ahead(&around[..length]) {
                 // What it opens it also closes.
                 return Err(RemoteError::Busy {
                     pid,

@@ -26,4 +26,4 @@ pub use inject::{AWAY_MASK, Borrowed, checked};
 pub use memory::Memory;
 pub use region::{REGION_PLACES, RegionFile, file_name, open_as_seen};
 pub use stop::{StopBudget, Stopped, Thread};
-pub use stub::{Argument, Call, MOST_CALLS, has_calls_ahead};
+pub use stub::{Argument, Call, LOOK_BACK, MOST_CALLS, has_calls_ahead};

@@ -97,14 +97,17 @@ const SPINS: u32 = 1 << 25;
 /// `pause; lea rcx, [rcx-1]; jrcxz +2; jmp back`: where a thread waits when its calls are done.
 const SPIN: [u8; 10] = [0xf3, 0x90, 0x48, 0x8d, 0x49, 0xff, 0xe3, 0x02, 0xeb, 0xf6];
 
-/// Whether a thread that is stopped in a stub, with these bytes ahead of it, still has calls to
-/// make: the spin lies before it as a whole, and it is not at its start.
+/// Bytes before a thread's address that [`has_calls_ahead`] looks at.
+pub const LOOK_BACK: usize = SPIN.len() - 1;
+
+/// Whether a thread that is stopped in a stub still has calls to make. `around` are the bytes from
+/// [`LOOK_BACK`] before its address on. What an earlier, longer stub left behind is not reached.
 #[must_use]
-pub fn has_calls_ahead(ahead: &[u8]) -> bool {
-    ahead
+pub fn has_calls_ahead(around: &[u8]) -> bool {
+    around
         .windows(SPIN.len())
         .position(|w| w == SPIN)
-        .is_some_and(|at| at > 0)
+        .is_some_and(|at| at > LOOK_BACK)
 }
 
 // Register numbers as instruction encodings have them.
@@ -299,6 +302,24 @@ mod tests {
         );
         let stub = Stub::encode(&[call], RuntimeAddr(0x1000), &registers, resume, 0);
         assert!(stub.code.len() <= 256, "{}", stub.code.len());
+    }
+
+    #[test]
+    fn a_thread_in_the_spin_or_behind_it_has_no_calls_ahead() {
+        // SAFETY: all-zero is a valid value of a struct of integers.
+        let registers: Registers = unsafe { std::mem::zeroed() };
+        let resume = Resume { rax: 0, rip: 0 };
+        let call = Call::new("close", libc::SYS_close, &[1]);
+        let stub = Stub::encode(&[call], RuntimeAddr(0x1000), &registers, resume, 0);
+        let mut bytes = vec![0; LOOK_BACK];
+        bytes.extend_from_slice(&stub.code);
+        let ahead = |at: u64| has_calls_ahead(&bytes[at as usize..]);
+        assert!((0..stub.parked.start).all(ahead));
+        assert!(!(stub.parked.start..stub.code.len() as u64).any(ahead));
+        // The spin of an earlier, longer stub behind this one.
+        bytes.extend_from_slice(&SPIN);
+        let ahead = |at: u64| has_calls_ahead(&bytes[at as usize..]);
+        assert!(!stub.parked.clone().any(ahead));
     }
 
     #[test]
