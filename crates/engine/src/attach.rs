@@ -760,7 +760,8 @@ pub(crate) fn attach(
     let mut patience = Patience::new();
     report.longest_stop = loop {
         match map_arenas(process, context, wanted.len() as u32, hold) {
-            Err(EngineError::Remote(RemoteError::Busy { .. })) if patience.again() => {}
+            Err(EngineError::Remote(RemoteError::Busy { .. } | RemoteError::Traced { .. }))
+                if patience.again() => {}
             other => break other?,
         }
     };
