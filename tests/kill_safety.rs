@@ -1,1 +1,328 @@
 //! Whoever is killed at whatever moment, no target is harmed and none keeps a probe.
+
+#[path = "support/session.rs"]
+mod session;
+#[path = "support/stepper.rs"]
+mod stepper;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lancet_abi::units::Pid;
+use lancet_testkit::{Running, is_root, target, text_equals_file};
+use rustix::process::Signal;
+use session::{
+    Lancet, Random, assert_untouched, lancet, maps, probe, region_files, rounds, signal, status,
+    tasks, until,
+};
+use stepper::{Phase, Stepped};
+
+/// A target with a /dev/shm of its own, where that is possible: nobody else's files are there.
+struct Alone {
+    target: Running,
+    own_files: bool,
+}
+
+impl Alone {
+    fn start(name: &str, argument: &str) -> Self {
+        let program = target(name);
+        let script = format!(
+            "mount -t tmpfs x /dev/shm && exec {} {argument}",
+            program.display()
+        );
+        let unshare = Path::new("/usr/bin/unshare");
+        if is_root()
+            && let Ok(target) = Running::spawn(unshare, &["-m", "sh", "-c", &script])
+        {
+            return Self {
+                target,
+                own_files: true,
+            };
+        }
+        let target = Running::spawn(&program, &[argument]).unwrap();
+        Self {
+            target,
+            own_files: false,
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        self.target.pid()
+    }
+
+    /// All signs of a clean end.
+    fn assert_clean(&self, when: &str) {
+        assert_untouched(self.pid(), when);
+        for task in tasks(self.pid()) {
+            // Threads of these targets block nothing.
+            assert_eq!(
+                status(&task, "SigBlk"),
+                "0000000000000000",
+                "{when}: {task}"
+            );
+        }
+        if self.own_files {
+            let folder = format!("/proc/{}/root/dev/shm", self.pid());
+            let left: Vec<_> = fs::read_dir(folder).unwrap().flatten().collect();
+            assert!(left.is_empty(), "{when}: {left:?}");
+        }
+    }
+}
+
+fn started(pid: Pid) {
+    until("all threads have started", || {
+        tasks(pid)
+            .iter()
+            .all(|t| status(t, "SigBlk") == "0000000000000000")
+    });
+}
+
+fn report(what: &str, times: &mut [Duration]) {
+    times.sort();
+    if let (Some(median), Some(most)) = (times.get(times.len() / 2), times.last()) {
+        eprintln!(
+            "{what}: {} kills, restored after {median:?} (median), {most:?} (most)",
+            times.len()
+        );
+    }
+}
+
+/// Kills the tracer at a random moment of an attach, of the steady state, or of a detach.
+/// Returns the time until guardian and all its work had ended, if there was something to kill.
+fn kill_at_random(alone: &Alone, probes: &[String], random: &mut Random) -> Option<Duration> {
+    let pid = alone.pid();
+    let mut lancet = Lancet::count(probes, pid);
+    let phase = random.below(3);
+    if phase == 0 {
+        until("a tracer", || {
+            lancet.tracer().is_some() || lancet.has_ended()
+        });
+    } else {
+        lancet = lancet.attached();
+        if phase == 2 {
+            signal(lancet.guardian(), Signal::INT);
+        }
+    }
+    let tracer = lancet.tracer()?;
+    let moment = Instant::now()
+        + Duration::from_micros(random.below([60_000, 2000, 15_000][phase as usize]));
+    while Instant::now() < moment {
+        std::hint::spin_loop();
+    }
+    let killed = Instant::now();
+    if !signal(tracer, Signal::KILL) {
+        return None;
+    }
+    let (_, text) = lancet.end();
+    let took = killed.elapsed();
+    assert!(!text.contains("keeps probes"), "{text}");
+    Some(took)
+}
+
+#[test]
+fn the_tracer_is_killed_at_random() {
+    let each = rounds(15).div_ceil(3);
+    for (name, argument, function) in [
+        ("hammer", "1", "hammer_*"),
+        ("hammer", "4", "hammer_*"),
+        ("runner", "100", "runner_function"),
+    ] {
+        let mut alone = Alone::start(name, argument);
+        started(alone.pid());
+        let probes = [probe(&target(name), function)];
+        let mut random = Random::new(each as u64 + argument.len() as u64);
+        let mut times = Vec::new();
+        for round in 0..each {
+            times.extend(kill_at_random(&alone, &probes, &mut random));
+            alone.assert_clean(&format!("{name} {argument}, round {round}"));
+        }
+        report(&format!("{name} {argument}"), &mut times);
+        assert!(!alone.target.ask("how").is_empty());
+        lancet(&["clean", "--purge"]);
+        let _ = alone.target.finish_ok();
+    }
+}
+
+/// Kills the tracer before each of its system calls in turn; in short runs before some of them.
+fn kill_before_each_call(phase: Phase) {
+    let mut alone = Alone::start("hammer", "2");
+    let pid = alone.pid();
+    started(pid);
+    let whole = maps(pid);
+    let probe = probe(&target("hammer"), "hammer_*");
+    let words = ["count", &probe, "-p", &pid.to_string()];
+    let start = |at: usize| {
+        let mut stepped = Stepped::start(&words, phase, at);
+        match phase {
+            Phase::Attach => until("the end, or the probes", || {
+                stepped.lancet.has_ended() || stepped.lancet.text().contains("Attached")
+            }),
+            Phase::Detach => {
+                stepped.lancet = stepped.lancet.attached();
+                stepped.begin();
+            }
+        }
+        signal(stepped.lancet.guardian(), Signal::TERM);
+        stepped.end()
+    };
+    let (outcome, status, text) = start(usize::MAX);
+    assert!(
+        status.success() && outcome.killed_at.is_none(),
+        "{outcome:?}: {text}"
+    );
+    alone.assert_clean("nobody killed");
+    let step = if rounds(0) > 0 {
+        1
+    } else {
+        outcome.calls.div_ceil(20)
+    };
+    let mut killed = 0;
+    for at in (1..outcome.calls + outcome.calls / 10).step_by(step) {
+        let (outcome, status, text) = start(at);
+        let when = format!("{phase:?}, before call {at}, {outcome:?}: {text}");
+        alone.assert_clean(&when);
+        assert!(!text.contains("keeps probes"), "{when}");
+        killed += usize::from(outcome.killed_at.is_some());
+        assert_eq!(status.success(), outcome.killed_at.is_none(), "{when}");
+        if at % 16 == 1 {
+            // Whatever was mapped is known, and goes.
+            until(&format!("{when}: unmapped"), || {
+                lancet(&["clean", "--purge"]);
+                maps(pid) == whole
+            });
+        }
+    }
+    assert!(killed > 0);
+    eprintln!(
+        "{phase:?}: {} system calls, killed before {killed} of them",
+        outcome.calls
+    );
+    assert!(!alone.target.ask("how").is_empty());
+    let _ = alone.target.finish_ok();
+}
+
+#[test]
+fn the_tracer_is_killed_before_each_call_of_an_attach() {
+    kill_before_each_call(Phase::Attach);
+}
+
+#[test]
+fn the_tracer_is_killed_before_each_call_of_a_detach() {
+    kill_before_each_call(Phase::Detach);
+}
+
+/// The tracer notices that its guardian has died, detaches and ends.
+#[test]
+fn the_guardian_is_killed() {
+    let alone = Alone::start("hammer", "3");
+    started(alone.pid());
+    for round in 0..rounds(4).min(50) {
+        let lancet = Lancet::count(&[probe(&target("hammer"), "hammer_*")], alone.pid()).attached();
+        let tracer = lancet.tracer().expect("a tracer");
+        signal(lancet.guardian(), Signal::KILL);
+        until("the tracer ends", || {
+            status(&tracer.to_string(), "State").is_empty()
+                || status(&tracer.to_string(), "State").starts_with('Z')
+        });
+        alone.assert_clean(&format!("round {round}"));
+    }
+    let _ = alone.target.finish_ok();
+}
+
+/// Both are killed at once: the probes stay, harmless, until `clean`.
+#[test]
+fn both_are_killed_and_clean_follows() {
+    let alone = Alone::start("hammer", "3");
+    let pid = alone.pid();
+    started(pid);
+    let whole = maps(pid);
+    let mut random = Random::new(7);
+    for round in 0..rounds(6).min(100) {
+        let when = format!("round {round}");
+        let mut session = Lancet::count(&[probe(&target("hammer"), "hammer_*")], pid);
+        let mut probed = false;
+        if round % 2 == 0 {
+            session = session.attached();
+            probed = true;
+        } else {
+            until("a tracer", || session.tracer().is_some());
+            let moment = Instant::now() + Duration::from_micros(random.below(60_000));
+            while Instant::now() < moment {
+                std::hint::spin_loop();
+            }
+        }
+        let files = region_files(pid);
+        let (guardian, tracer) = (session.guardian(), session.tracer().expect("a tracer"));
+        // The guardian must not see the other's end.
+        signal(guardian, Signal::STOP);
+        signal(tracer, Signal::KILL);
+        signal(guardian, Signal::KILL);
+        let _ = session.end();
+        if probed {
+            assert!(text_equals_file(pid, "hammer").is_err(), "{when}");
+            let shown = lancet(&["status"]);
+            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+            let row =
+                |l: &&str| l.trim_start().starts_with(&format!("{pid} ")) && l.contains("killed");
+            assert!(shown.lines().any(|l| row(&l)), "{when}: {shown}");
+        }
+        until(&format!("{when}: clean"), || {
+            lancet(&["clean"]);
+            text_equals_file(pid, "").is_ok()
+        });
+        assert_untouched(pid, &when);
+        assert!(
+            files
+                .iter()
+                .all(|f| !Path::new(&format!("/proc/{pid}/root{}", f.display())).exists()),
+            "{when}"
+        );
+        let shown = lancet(&["status"]);
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let live =
+            |l: &&str| l.trim_start().starts_with(&format!("{pid} ")) && l.contains("killed");
+        assert!(!shown.lines().any(|l| live(&l)), "{when}: {shown}");
+        started(pid);
+    }
+    until("maps as before", || {
+        lancet(&["clean", "--purge"]);
+        maps(pid) == whole
+    });
+    let _ = alone.target.finish_ok();
+}
+
+/// The target's own death is nothing that lancet fails or hangs on.
+#[test]
+fn the_target_is_killed_at_every_stage() {
+    let mut random = Random::new(3);
+    for round in 0..rounds(9).min(300) {
+        let victim = Running::start("hammer", &["2"]);
+        let mut session = Lancet::count(&[probe(&target("hammer"), "hammer_*")], victim.pid());
+        match round % 3 {
+            0 => until("a tracer", || {
+                session.tracer().is_some() || session.has_ended()
+            }),
+            1 => session = session.attached(),
+            _ => {
+                session = session.attached();
+                signal(session.guardian(), Signal::INT);
+            }
+        }
+        let moment =
+            Instant::now() + Duration::from_micros(random.below([50_000, 1, 10_000][round % 3]));
+        while Instant::now() < moment {
+            std::hint::spin_loop();
+        }
+        signal(victim.pid(), Signal::KILL);
+        let (status, text) = session.end();
+        assert!(
+            !text.contains("panicked") && !text.contains("keeps probes"),
+            "{text}"
+        );
+        assert!(status.code().is_some_and(|c| c <= 1), "{status}: {text}");
+        let pid = victim.pid();
+        drop(victim);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

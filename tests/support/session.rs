@@ -109,16 +109,23 @@ impl Lancet {
         list.ok()?.split_whitespace().next()?.parse().ok().map(Pid)
     }
 
+    /// Its standard input, where that is a pipe.
+    pub(crate) fn input(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
     pub(crate) fn text(&self) -> String {
         self.text.lock().expect("no panic").clone()
     }
 
-    pub(crate) fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+    /// Asked of /proc: a wait by this thread would take stops from one that traces the guardian.
+    pub(crate) fn has_ended(&self) -> bool {
+        let state = status(&self.guardian().to_string(), "State");
+        state.is_empty() || state.starts_with('Z')
     }
 
     /// Waits until the probes are in.
-    pub(crate) fn attached(mut self) -> Self {
+    pub(crate) fn attached(self) -> Self {
         until("probes are in", || {
             self.text().contains("Attached") || self.has_ended()
         });
