@@ -8,9 +8,9 @@ use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_procs as procs;
 use lancet_remote::{Memory, RemoteError, arena};
 
+use crate::detach::{Detached, note};
 use crate::error::EngineError;
 use crate::patience::Patience;
-use crate::session::{Detached, note};
 use crate::undo;
 
 /// Arenas of the session that a process has at these places, if one of their sites is live.

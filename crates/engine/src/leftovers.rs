@@ -6,8 +6,8 @@ use lancet_remote::journal::StubRecord;
 use lancet_remote::{Borrowed, Memory, StopBudget, Stopped, arena, slack};
 
 use crate::children::patiently;
+use crate::detach::{Detached, note};
 use crate::error::EngineError;
-use crate::session::{Detached, note};
 use crate::undo;
 
 /// One arena in a process.

@@ -12,8 +12,8 @@ use lancet_remote::journal::{Journal, ProcessRecord};
 use lancet_remote::{Memory, RemoteError, file_name};
 
 use crate::children;
+use crate::detach::{Detached, note};
 use crate::guardian::adopt_file;
-use crate::session::{Detached, note};
 use crate::undo;
 
 /// Undoes everything in the journal. Returns the number of processes that were restored.

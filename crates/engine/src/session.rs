@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use lancet_abi::units::{FileOffset, Pid, RuntimeAddr};
+use lancet_abi::units::{FileOffset, Pid};
 use lancet_abi::{Layout, LayoutBuilder, MapId, SlotId};
 use lancet_isa::Plan;
 use lancet_jit::Action;
@@ -14,67 +14,42 @@ use lancet_symbols::{Site, Target};
 
 use crate::attach::{self, Attached, Context, Hold, Wanted};
 use crate::catalog::{Binary, Instance};
-use crate::children;
-use crate::consumer::{Consumer, Kind, MapHandle, ProbeId, Row, Total, action};
+use crate::consumer::{Consumer, Kind, MapHandle, ProbeId, Total, action};
 use crate::domain::{Domain, DomainKey};
 use crate::error::{EngineError, Refused};
 use crate::guardian::Tracer;
 use crate::process::Process;
 use crate::sentinel;
-use crate::undo::{self, Restored};
 
-struct Probe {
-    site: Site,
-    binary: usize,
-    consumer: Consumer,
-    slot: Option<SlotId>,
-    plan: Plan,
-    active: bool,
+pub(crate) struct Probe {
+    pub(crate) site: Site,
+    pub(crate) binary: usize,
+    pub(crate) consumer: Consumer,
+    pub(crate) slot: Option<SlotId>,
+    pub(crate) plan: Plan,
+    pub(crate) active: bool,
     /// Counters at the moment when it was unregistered.
-    frozen: Option<Total>,
+    pub(crate) frozen: Option<Total>,
 }
 
 /// Slots for probes that are registered after the first attach.
 const SPARE_SLOTS: u32 = 1024;
-
-/// What the end of a session found.
-#[derive(Clone, Debug, Default)]
-pub struct Detached {
-    /// Processes whose text is as the file again, children included.
-    pub processes: usize,
-    /// Processes that had ended before.
-    pub gone: usize,
-    /// Children that were forked meanwhile, among `processes`.
-    pub children: usize,
-    /// Sites restored.
-    pub sites: usize,
-    /// Sites left alone because somebody else had written there.
-    pub foreign: Vec<(Pid, RuntimeAddr)>,
-    /// Threads that did not leave their action in time.
-    pub skipped: Vec<(Pid, i32)>,
-    /// Processes that could not be restored, and why.
-    pub failed: Vec<(Pid, String)>,
-    /// The longest that a process was stopped.
-    pub longest_stop: std::time::Duration,
-    /// Bytes that stay mapped, inert, in the largest process.
-    pub kept: u64,
-}
 
 /// A set of probes, the processes they are in, and their counters.
 ///
 /// See the [crate's example](crate). Dropping a session detaches it.
 pub struct Session {
     pub(crate) tracer: Arc<Tracer>,
-    binaries: Vec<Arc<Binary>>,
-    probes: Vec<Probe>,
-    maps: Vec<(MapId, Kind)>,
+    pub(crate) binaries: Vec<Arc<Binary>>,
+    pub(crate) probes: Vec<Probe>,
+    pub(crate) maps: Vec<(MapId, Kind)>,
     builder: LayoutBuilder,
     layout: Option<Layout>,
     spare: Option<SlotId>,
     spare_used: u32,
-    domains: Vec<Domain>,
-    processes: Vec<Process>,
-    ended: usize,
+    pub(crate) domains: Vec<Domain>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) ended: usize,
 }
 
 impl Session {
@@ -427,60 +402,6 @@ impl Session {
             .collect()
     }
 
-    /// The counters of a probe that has its own, over all processes.
-    pub fn read(&self, probe: ProbeId) -> Result<Option<Total>, EngineError> {
-        let Some(of) = self.probes.get(probe.0) else {
-            return Ok(None);
-        };
-        if let Some(frozen) = &of.frozen {
-            return Ok(Some(frozen.clone()));
-        }
-        let (Some(kind), Some(slot)) = (of.consumer.own(), of.slot) else {
-            return Ok(None);
-        };
-        let mut slots = vec![0u64; kind.width() as usize];
-        for domain in &self.domains {
-            let region = domain.region()?;
-            for (index, total) in slots.iter_mut().enumerate() {
-                let value = region.slot_total(slot, index as u32).unwrap_or(0);
-                *total = total.wrapping_add(value);
-            }
-        }
-        Ok(Some(Total::of(kind, &slots)))
-    }
-
-    /// The rows of a map, over all processes, in no order; and the hits that found it full.
-    pub fn read_map(&self, map: MapHandle) -> Result<(Vec<Row>, u64), EngineError> {
-        let (id, kind) = *self
-            .maps
-            .get(map.0)
-            .ok_or(EngineError::Usage("the map is of another session"))?;
-        let mut rows: HashMap<(Option<u32>, u64), Vec<u64>> = HashMap::new();
-        let mut lost = 0u64;
-        for domain in &self.domains {
-            let region = domain.region()?;
-            lost += region.map_dropped(id).unwrap_or(0);
-            for entry in region.map_entries(id) {
-                let slots = rows
-                    .entry((entry.function, entry.key))
-                    .or_insert_with(|| vec![0; kind.width() as usize]);
-                for (index, total) in slots.iter_mut().enumerate() {
-                    let value = region.map_value(id, entry.index, index as u32).unwrap_or(0);
-                    *total = total.wrapping_add(value);
-                }
-            }
-        }
-        let rows = rows
-            .into_iter()
-            .map(|((function, key), slots)| Row {
-                probe: function.map(|f| ProbeId(f as usize)),
-                key,
-                total: Total::of(kind, &slots),
-            })
-            .collect();
-        Ok((rows, lost))
-    }
-
     /// Switches the counting in all attached processes off or on; their text stays patched.
     /// Children that were forked before are not reached.
     pub fn switch(&mut self, on: bool) -> Result<(), EngineError> {
@@ -492,146 +413,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    /// Takes one probe out of all processes. Its counters stay readable.
-    ///
-    /// A site that other probes of the session use stays patched for them.
-    pub fn unregister(&mut self, probe: ProbeId) -> Result<(), EngineError> {
-        let Some(of) = self.probes.get(probe.0).filter(|p| p.active) else {
-            return Ok(());
-        };
-        let (binary, link) = (of.binary, of.site.link);
-        let shared =
-            self.probes.iter().enumerate().any(|(i, p)| {
-                i != probe.0 && p.active && p.binary == binary && p.site.link == link
-            });
-        if !shared {
-            self.restore_site(binary, link)?;
-        }
-        let total = self.read(probe)?;
-        let of = &mut self.probes[probe.0];
-        of.frozen = total;
-        of.active = false;
-        Ok(())
-    }
-
-    fn restore_site(
-        &mut self,
-        binary: usize,
-        link: lancet_abi::units::LinkAddr,
-    ) -> Result<(), EngineError> {
-        let binary = Arc::clone(&self.binaries[binary]);
-        for process in self.processes.iter_mut().filter(|p| !p.has_ended()) {
-            let mappings = procs::mappings(process.pid)?;
-            let sites: Vec<RuntimeAddr> = binary
-                .instances(&mappings)
-                .iter()
-                .map(|i| RuntimeAddr(link.0.wrapping_add(i.bias)))
-                .filter(|s| process.patched.contains_key(s))
-                .collect();
-            let places = process.places();
-            process.patiently(|| {
-                undo::restore_only(process.pid, &process.memory, &places, &sites)
-                    .map_err(EngineError::from)
-            })?;
-            undo::quiesce(process.pid, &process.memory, &places, None)?;
-            for site in sites {
-                process.patched.remove(&site);
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes all probes out of all processes, children included, and waits until nothing counts.
-    /// Counters stay readable.
-    pub fn detach(&mut self) -> Detached {
-        let session = self.tracer.journal().session();
-        let mut report = Detached {
-            gone: self.ended,
-            ..Detached::default()
-        };
-        let mut known: Vec<Pid> = Vec::new();
-        let mut places: Vec<RuntimeAddr> = Vec::new();
-        for process in std::mem::take(&mut self.processes) {
-            places.extend(process.arenas.iter().map(|a| a.start));
-            if process.has_ended() {
-                report.gone += 1;
-                process.record().finish();
-                continue;
-            }
-            known.push(process.pid);
-            let restored = process.patiently(|| {
-                undo::restore(
-                    process.pid,
-                    &process.memory,
-                    &process.places(),
-                    Some(session),
-                    Some(&process.record().stub),
-                )
-                .map_err(EngineError::from)
-            });
-            note(
-                &mut report,
-                process.pid,
-                &process.memory,
-                &process.places(),
-                session,
-                restored,
-            );
-            process.record().finish();
-        }
-        places.sort_unstable();
-        places.dedup();
-        children::restore_all(&places, session, &known, &mut report);
-        for domain in &mut self.domains {
-            domain.switch_off();
-            domain.file.unlink();
-        }
-        report
-    }
-}
-
-/// Adds what became of one process to the report.
-pub(crate) fn note(
-    report: &mut Detached,
-    pid: Pid,
-    memory: &lancet_remote::Memory,
-    places: &[(RuntimeAddr, u64)],
-    session: [u64; 2],
-    restored: Result<Restored, EngineError>,
-) {
-    match restored {
-        Ok(restored) => {
-            report.processes += 1;
-            report.sites += restored.sites;
-            report.kept = report.kept.max(restored.kept);
-            report.longest_stop = report.longest_stop.max(restored.held);
-            report
-                .foreign
-                .extend(restored.foreign.iter().map(|&s| (pid, s)));
-            if !restored.inside.is_empty() {
-                let left = undo::quiesce(pid, memory, places, Some(session)).unwrap_or_default();
-                report.skipped.extend(left.into_iter().map(|t| (pid, t.0)));
-            }
-        }
-        Err(
-            EngineError::Remote(
-                RemoteError::Gone { .. } | RemoteError::Process(procs::ProcError::Gone { .. }),
-            )
-            | EngineError::Procs(procs::ProcError::Gone { .. }),
-        ) => {
-            report.gone += 1;
-        }
-        Err(error) => report.failed.push((pid, error.to_string())),
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        if !self.processes.is_empty() {
-            self.detach();
-        }
     }
 }
 

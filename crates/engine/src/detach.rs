@@ -1,0 +1,174 @@
+//! Takes probes out again: one of a session, or all at its end.
+
+use std::sync::Arc;
+
+use lancet_abi::units::{LinkAddr, Pid, RuntimeAddr};
+use lancet_procs as procs;
+use lancet_remote::RemoteError;
+
+use crate::children;
+use crate::consumer::ProbeId;
+use crate::error::EngineError;
+use crate::session::Session;
+use crate::undo::{self, Restored};
+
+/// What the end of a session found.
+#[derive(Clone, Debug, Default)]
+pub struct Detached {
+    /// Processes whose text is as the file again, children included.
+    pub processes: usize,
+    /// Processes that had ended before.
+    pub gone: usize,
+    /// Children that were forked meanwhile, among `processes`.
+    pub children: usize,
+    /// Sites restored.
+    pub sites: usize,
+    /// Sites left alone because somebody else had written there.
+    pub foreign: Vec<(Pid, RuntimeAddr)>,
+    /// Threads that did not leave their action in time.
+    pub skipped: Vec<(Pid, i32)>,
+    /// Processes that could not be restored, and why.
+    pub failed: Vec<(Pid, String)>,
+    /// The longest that a process was stopped.
+    pub longest_stop: std::time::Duration,
+    /// Bytes that stay mapped, inert, in the largest process.
+    pub kept: u64,
+}
+
+impl Session {
+    /// Takes one probe out of all processes. Its counters stay readable.
+    ///
+    /// A site that other probes of the session use stays patched for them.
+    pub fn unregister(&mut self, probe: ProbeId) -> Result<(), EngineError> {
+        let Some(of) = self.probes.get(probe.0).filter(|p| p.active) else {
+            return Ok(());
+        };
+        let (binary, link) = (of.binary, of.site.link);
+        let shared =
+            self.probes.iter().enumerate().any(|(i, p)| {
+                i != probe.0 && p.active && p.binary == binary && p.site.link == link
+            });
+        if !shared {
+            self.restore_site(binary, link)?;
+        }
+        let total = self.read(probe)?;
+        let of = &mut self.probes[probe.0];
+        of.frozen = total;
+        of.active = false;
+        Ok(())
+    }
+
+    fn restore_site(&mut self, binary: usize, link: LinkAddr) -> Result<(), EngineError> {
+        let binary = Arc::clone(&self.binaries[binary]);
+        for process in self.processes.iter_mut().filter(|p| !p.has_ended()) {
+            let mappings = procs::mappings(process.pid)?;
+            let sites: Vec<RuntimeAddr> = binary
+                .instances(&mappings)
+                .iter()
+                .map(|i| RuntimeAddr(link.0.wrapping_add(i.bias)))
+                .filter(|s| process.patched.contains_key(s))
+                .collect();
+            let places = process.places();
+            process.patiently(|| {
+                undo::restore_only(process.pid, &process.memory, &places, &sites)
+                    .map_err(EngineError::from)
+            })?;
+            undo::quiesce(process.pid, &process.memory, &places, None)?;
+            for site in sites {
+                process.patched.remove(&site);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all probes out of all processes, children included, and waits until nothing counts.
+    /// Counters stay readable.
+    pub fn detach(&mut self) -> Detached {
+        let session = self.tracer.journal().session();
+        let mut report = Detached {
+            gone: self.ended,
+            ..Detached::default()
+        };
+        let mut known: Vec<Pid> = Vec::new();
+        let mut places: Vec<RuntimeAddr> = Vec::new();
+        for process in std::mem::take(&mut self.processes) {
+            places.extend(process.arenas.iter().map(|a| a.start));
+            if process.has_ended() {
+                report.gone += 1;
+                process.record().finish();
+                continue;
+            }
+            known.push(process.pid);
+            let restored = process.patiently(|| {
+                undo::restore(
+                    process.pid,
+                    &process.memory,
+                    &process.places(),
+                    Some(session),
+                    Some(&process.record().stub),
+                )
+                .map_err(EngineError::from)
+            });
+            note(
+                &mut report,
+                process.pid,
+                &process.memory,
+                &process.places(),
+                session,
+                restored,
+            );
+            process.record().finish();
+        }
+        places.sort_unstable();
+        places.dedup();
+        children::restore_all(&places, session, &known, &mut report);
+        for domain in &mut self.domains {
+            domain.switch_off();
+            domain.file.unlink();
+        }
+        report
+    }
+}
+
+/// Adds what became of one process to the report.
+pub(crate) fn note(
+    report: &mut Detached,
+    pid: Pid,
+    memory: &lancet_remote::Memory,
+    places: &[(RuntimeAddr, u64)],
+    session: [u64; 2],
+    restored: Result<Restored, EngineError>,
+) {
+    match restored {
+        Ok(restored) => {
+            report.processes += 1;
+            report.sites += restored.sites;
+            report.kept = report.kept.max(restored.kept);
+            report.longest_stop = report.longest_stop.max(restored.held);
+            report
+                .foreign
+                .extend(restored.foreign.iter().map(|&s| (pid, s)));
+            if !restored.inside.is_empty() {
+                let left = undo::quiesce(pid, memory, places, Some(session)).unwrap_or_default();
+                report.skipped.extend(left.into_iter().map(|t| (pid, t.0)));
+            }
+        }
+        Err(
+            EngineError::Remote(
+                RemoteError::Gone { .. } | RemoteError::Process(procs::ProcError::Gone { .. }),
+            )
+            | EngineError::Procs(procs::ProcError::Gone { .. }),
+        ) => {
+            report.gone += 1;
+        }
+        Err(error) => report.failed.push((pid, error.to_string())),
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.processes.is_empty() {
+            self.detach();
+        }
+    }
+}
