@@ -14,10 +14,12 @@ use lancet_remote::{Memory, RemoteError, file_name};
 use crate::children;
 use crate::detach::{Detached, note};
 use crate::guardian::adopt_file;
+use crate::sys;
 use crate::undo;
 
 /// Undoes everything in the journal. Returns the number of processes that were restored.
 pub(crate) fn after_death(journal: &Journal) -> usize {
+    sys::hurry();
     for region in journal.regions() {
         if let Some((fd, _)) = region.read()
             && let Some(file) = adopt_file(fd)
