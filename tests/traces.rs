@@ -5,7 +5,6 @@ mod session;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
 
 use lancet_abi::units::Pid;
 use lancet_testkit::{Running, fd_count, is_root, skip, smaps_summary, target, thread_count};
