@@ -161,6 +161,15 @@ pub(crate) fn note(
         ) => {
             report.gone += 1;
         }
+        // The held descriptor reads nothing once the memory with the probes is no more: the process
+        // is ending, or has become another program.
+        Err(_)
+            if places
+                .iter()
+                .all(|&(start, _)| memory.read_some(start, &mut [0]) == 0) =>
+        {
+            report.gone += 1;
+        }
         Err(error) => report.failed.push((pid, error.to_string())),
     }
 }
