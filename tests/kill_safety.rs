@@ -326,3 +326,70 @@ fn the_target_is_killed_at_every_stage() {
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 }
+
+/// B156: whatever ends it, lancet ends, and the probes are off.
+#[test]
+fn b156_every_way_to_end_takes_the_probes_out() {
+    let alone = Alone::start("hammer", "2");
+    let pid = alone.pid();
+    started(pid);
+    let probes = [probe(&target("hammer"), "hammer_*")];
+    for signals in [
+        &[Signal::INT][..],
+        &[Signal::INT, Signal::INT],
+        &[Signal::TERM],
+        &[Signal::HUP],
+        &[Signal::TERM, Signal::INT, Signal::HUP],
+    ] {
+        let session = Lancet::count(&probes, pid).attached();
+        for &one in signals {
+            signal(session.guardian(), one);
+        }
+        let (ended, text) = session.end();
+        assert!(ended.success(), "{signals:?}: {text}");
+        alone.assert_clean(&format!("{signals:?}"));
+    }
+    // Nobody reads the report; the disk is full.
+    for redirect in ["| true", "-o /dev/full"] {
+        let script = format!(
+            "'{}' count '{}' -p {pid} --interval 0.01 --duration 20 {redirect}",
+            session::LANCET,
+            probes[0]
+        );
+        let mut command = std::process::Command::new("/bin/sh");
+        command.args(["-c", &script]);
+        let (_, text) = Lancet::start(&mut command).end();
+        assert!(!text.contains("panicked"), "{redirect}: {text}");
+        until("probes are off", || text_equals_file(pid, "").is_ok());
+        alone.assert_clean(redirect);
+    }
+    let _ = alone.target.finish_ok();
+}
+
+/// A process that forks all the time, children that fork too: none keeps a jump.
+#[test]
+fn forks_while_detaching() {
+    let mut spawner = Running::start("spawner", &[]);
+    let pid = spawner.pid();
+    let probes = [probe(&target("spawner"), "spawner_function")];
+    for round in 0..rounds(4).min(100) {
+        spawner.order("go 40");
+        let (ended, text) = Lancet::count(&probes, pid).attached().interrupt();
+        assert!(ended.success(), "{text}");
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            // It may end, or become another program, at any moment.
+            if let Err(error @ lancet_testkit::Error::TextDiffers { .. }) =
+                text_equals_file(Pid(child.parse().unwrap()), "spawner")
+            {
+                panic!("round {round}: {error}");
+            }
+        }
+        if let Err(error @ lancet_testkit::Error::TextDiffers { .. }) = text_equals_file(pid, "") {
+            panic!("round {round}: {error}");
+        }
+        assert!(spawner.line().unwrap().starts_with("truth "));
+    }
+    assert_untouched(pid, "at the end");
+    let _ = spawner.finish_ok();
+}
