@@ -20,9 +20,13 @@ const RSEQ_CS: i32 = 8;
 /// CPU's number in a twentieth of the time that lsl takes.
 fn has_rdpid() -> bool {
     const STRUCTURED_FEATURES: u32 = 7;
-    let (highest, _) = std::arch::x86_64::__get_cpuid_max(0);
-    highest >= STRUCTURED_FEATURES
-        && std::arch::x86_64::__cpuid_count(STRUCTURED_FEATURES, 0).ecx >> 22 & 1 != 0
+    // Asked once: in a virtual machine cpuid takes microseconds.
+    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *HAS.get_or_init(|| {
+        let (highest, _) = std::arch::x86_64::__get_cpuid_max(0);
+        highest >= STRUCTURED_FEATURES
+            && std::arch::x86_64::__cpuid_count(STRUCTURED_FEATURES, 0).ecx >> 22 & 1 != 0
+    })
 }
 
 /// What is added, and where.

@@ -239,21 +239,21 @@ impl Graph<'_> {
         let mut states = BTreeMap::from([(self.code.entry, State::at_site())]);
         let mut todo = BTreeSet::from([self.code.entry]);
         while let Some(offset) = todo.pop_first() {
-            let state = states[&offset].clone();
+            let state = states[&offset];
             let Some(instruction) = self.nodes.get(&offset) else {
                 continue;
             };
-            let after = self.step(offset, instruction, state.clone())?;
+            let after = self.step(offset, instruction, state)?;
             let mut edges: Vec<_> = self
                 .next(offset, instruction)?
                 .into_iter()
-                .map(|to| (to, after.clone()))
+                .map(|to| (to, after))
                 .collect();
             let around = self
                 .sections
                 .values()
                 .filter(|s| (s.start..s.commit).contains(&offset));
-            edges.extend(around.map(|section| (section.abort, state.clone())));
+            edges.extend(around.map(|section| (section.abort, state)));
             for (to, state) in edges {
                 let joined = match states.get(&to) {
                     None => state,
@@ -292,11 +292,11 @@ impl Graph<'_> {
                     return self.broken(offset, "a push into the red zone or too deep");
                 }
                 state.depth += 8;
-                state.stack.insert(state.depth, state.get(first));
+                state.push(state.get(first));
                 return Ok(state);
             }
             Mnemonic::Pop if first.is_gpr64() && first != R::RSP => {
-                let holds = state.stack.remove(&state.depth).unwrap_or(Holds::Anything);
+                let holds = state.pop();
                 state.depth -= 8;
                 state.set(first, holds);
                 return Ok(state);
@@ -308,7 +308,7 @@ impl Graph<'_> {
                     return self.broken(offset, "the stack pointer is lost or too deep");
                 }
                 let depth = state.depth;
-                state.stack.retain(|at, _| *at <= depth);
+                state.forget_below(depth);
                 return Ok(state);
             }
             Mnemonic::Syscall if old != Holds::Number(GETTID) => {
@@ -445,7 +445,7 @@ impl Graph<'_> {
             }
         }
         for &enters in before[&to].iter().filter(|offset| !body.contains(offset)) {
-            let state = self.step(enters, &self.nodes[&enters], states[&enters].clone())?;
+            let state = self.step(enters, &self.nodes[&enters], states[&enters])?;
             match state.get(counter) {
                 Holds::Number(n) if (1..=i64::from(MAX_PROBES)).contains(&n) => {}
                 _ => return self.broken(enters, rule),

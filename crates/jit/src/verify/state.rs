@@ -1,7 +1,5 @@
 //! What is known of registers, stack and flags before an instruction.
 
-use std::collections::BTreeMap;
-
 use iced_x86::Register as R;
 
 /// What a register or a pushed word holds.
@@ -25,22 +23,25 @@ pub(super) enum FlagState {
     Anything,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Words that the stack may be deep, at most.
+const WORDS: usize = 64;
+
+/// Of fixed size: thousands are copied for each library whose functions get probes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct State {
-    pub(super) registers: BTreeMap<u8, Holds>,
-    pub(super) stack: BTreeMap<i64, Holds>,
+    /// By register number.
+    pub(super) registers: [Holds; 16],
+    /// By depth, in words.
+    stack: [Option<Holds>; WORDS],
     pub(super) depth: i64,
     pub(super) flags: FlagState,
 }
 
 impl State {
     pub(super) fn at_site() -> Self {
-        let registers = (0..16u8)
-            .map(|n| (n, Holds::Original(R::RAX + u32::from(n))))
-            .collect();
         Self {
-            registers,
-            stack: BTreeMap::new(),
+            registers: std::array::from_fn(|n| Holds::Original(R::RAX + n as u32)),
+            stack: [None; WORDS],
             depth: 0,
             flags: FlagState::Original,
         }
@@ -51,36 +52,54 @@ impl State {
         if !full.is_gpr64() {
             return Holds::Anything;
         }
-        self.registers
-            .get(&(full.number() as u8))
-            .copied()
-            .unwrap_or(Holds::Anything)
+        self.registers[full.number()]
     }
 
     pub(super) fn set(&mut self, register: R, holds: Holds) {
-        self.registers
-            .insert(register.full_register().number() as u8, holds);
+        self.registers[register.full_register().number()] = holds;
+    }
+
+    /// A word goes on the stack, whose depth counts it already.
+    pub(super) fn push(&mut self, holds: Holds) {
+        if let Some(word) = usize::try_from(self.depth / 8)
+            .ok()
+            .and_then(|n| self.stack.get_mut(n))
+        {
+            *word = Some(holds);
+        }
+    }
+
+    /// The word on top of the stack, whose depth counts it still.
+    pub(super) fn pop(&mut self) -> Holds {
+        usize::try_from(self.depth / 8)
+            .ok()
+            .and_then(|n| self.stack.get_mut(n))
+            .and_then(Option::take)
+            .unwrap_or(Holds::Anything)
+    }
+
+    /// Words deeper than this are no longer on the stack.
+    pub(super) fn forget_below(&mut self, depth: i64) {
+        for (n, word) in self.stack.iter_mut().enumerate() {
+            if n as i64 * 8 > depth {
+                *word = None;
+            }
+        }
     }
 
     /// What holds whichever way control came; `None` where the depths differ.
     pub(super) fn join(&self, other: &Self) -> Option<Self> {
         let both = |a: Holds, b: Holds| if a == b { a } else { Holds::Anything };
-        let registers = self
-            .registers
-            .iter()
-            .map(|(n, a)| (*n, both(*a, other.registers[n])));
-        let stack = self
-            .stack
-            .iter()
-            .filter_map(|(d, a)| other.stack.get(d).map(|b| (*d, both(*a, *b))));
+        let registers = std::array::from_fn(|n| both(self.registers[n], other.registers[n]));
+        let stack = std::array::from_fn(|n| Some(both(self.stack[n]?, other.stack[n]?)));
         let flags = if self.flags == other.flags {
             self.flags
         } else {
             FlagState::Anything
         };
-        (self.depth == other.depth).then(|| Self {
-            registers: registers.collect(),
-            stack: stack.collect(),
+        (self.depth == other.depth).then_some(Self {
+            registers,
+            stack,
             depth: self.depth,
             flags,
         })
