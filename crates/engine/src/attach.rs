@@ -103,8 +103,7 @@ pub(crate) fn attach(
     let mut patience = Patience::new();
     report.longest_stop = loop {
         match map_arenas(process, context, wanted.len() as u32, hold) {
-            Err(EngineError::Remote(RemoteError::Busy { .. } | RemoteError::Traced { .. }))
-                if patience.again() => {}
+            Err(error) if may_pass(&error) && patience.again() => {}
             other => break other?,
         }
     };
@@ -119,4 +118,16 @@ pub(crate) fn attach(
     report.per_cpu = process.facts.is_some_and(|f| f.rseq.is_some());
     report.total = start.elapsed();
     Ok(report)
+}
+
+/// Whether the next try may go better: threads that were late, a tracer that only looked, a place
+/// that the process itself had just taken.
+fn may_pass(error: &EngineError) -> bool {
+    match error {
+        EngineError::Remote(RemoteError::Busy { .. } | RemoteError::Traced { .. }) => true,
+        EngineError::Remote(RemoteError::Call { source, .. }) => {
+            source.raw_os_error() == Some(libc::EEXIST)
+        }
+        _ => false,
+    }
 }

@@ -64,7 +64,7 @@ pub(crate) struct CommandHandle {
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// SIGINT, SIGTERM or SIGHUP came.
+    /// SIGINT, SIGTERM, SIGHUP or SIGQUIT came.
     Signal(i32),
     /// The command has ended.
     CommandEnded,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use lancet_abi::units::{Pid, RuntimeAddr};
+use lancet_abi::units::{FileOffset, Pid, RuntimeAddr};
 use lancet_procs::{self as procs, Mapping};
 use lancet_remote::arena::{self, Header};
 use lancet_remote::{Argument, Borrowed, Call, RemoteError, Stopped, checked, slack};
@@ -64,18 +64,21 @@ pub(crate) fn map_arenas(
         (arena::overhead(capacity) + u64::from(wanted.max(16)) * pads).next_multiple_of(PAGE);
     let total = code_length + region_length + PAGE;
 
+    // What can be looked up while the process runs: should a place be taken meanwhile, the kernel
+    // refuses it and all is tried again.
+    let mappings = procs::mappings(process.pid)?;
+    let room = slack::find(&process.memory, &mappings).ok_or(RemoteError::NoThread {
+        pid: process.pid,
+        why: "no executable segment and no vdso has 256 unused bytes",
+    })?;
+    let leftovers = leftovers(process, &mappings);
     let stopped = hold.stop(process.pid)?;
     process.check_identity()?;
-    let mut mappings = procs::mappings(process.pid)?;
     let mut facts = facts(process, &stopped, hold);
     if !context.certain {
         facts.rseq = None;
     }
     process.facts = Some(facts);
-    let room = slack::find(&process.memory, &mappings).ok_or(RemoteError::NoThread {
-        pid: process.pid,
-        why: "no executable segment and no vdso has 256 unused bytes",
-    })?;
     // An attempt before this one may have been given up after its mapping was made.
     undo::register_orphans(
         &process.memory,
@@ -83,9 +86,9 @@ pub(crate) fn map_arenas(
         &process.record().arenas(),
         context.session,
     )?;
-    let leftovers = leftovers(process, &mappings);
+    let mut taken = mappings.clone();
     for group in groups {
-        let start = arena::find_gap(&mappings, group.start, group.end, total).ok_or_else(|| {
+        let start = arena::find_gap(&taken, group.start, group.end, total).ok_or_else(|| {
             EngineError::NoRoom {
                 pid: process.pid,
                 file: file_at(&mappings, group.start),
@@ -108,12 +111,39 @@ pub(crate) fn map_arenas(
         if !process.record().add_arena(start, code_length) {
             return Err(EngineError::Usage("too many arenas in one process"));
         }
+        taken = with(taken, start, total);
+        let first = process.arenas.is_empty();
+        let unmapping = if first && !leftovers.is_empty() {
+            undo::unmapping_calls(&process.memory, &mappings, &stopped, &leftovers)
+        } else {
+            Vec::new()
+        };
         map_one(
-            process, context, &stopped, &mappings, &leftovers, &room, arena,
+            process, context, &stopped, &mappings, &unmapping, &room, arena,
         )?;
-        mappings = procs::mappings(process.pid)?;
     }
     Ok(stopped.held_for())
+}
+
+/// The mappings with one more, which is about to be made.
+fn with(mut mappings: Vec<Mapping>, start: RuntimeAddr, length: u64) -> Vec<Mapping> {
+    let at = mappings.partition_point(|m| m.start < start);
+    mappings.insert(
+        at,
+        Mapping {
+            start,
+            end: start.plus(length),
+            offset: FileOffset(0),
+            read: true,
+            write: false,
+            execute: true,
+            shared: false,
+            dev: 0,
+            inode: 0,
+            path: Vec::new(),
+        },
+    );
+    mappings
 }
 
 fn file_at(mappings: &[Mapping], address: RuntimeAddr) -> String {
@@ -140,179 +170,191 @@ fn leftovers(process: &Process, mappings: &[Mapping]) -> Vec<undo::FoundArena> {
         .collect()
 }
 
-#[allow(clippy::too_many_arguments)]
+/// What one arena is made of, and from where the calls that make it run.
+struct Plan<'a> {
+    pid: Pid,
+    arena: &'a Arena,
+    region_length: u64,
+    /// The page that the calls run from, with the texts that they need.
+    stub: RuntimeAddr,
+    first: bool,
+}
+
+/// Where the region's path lies in a stub's page, behind the longest stub; and the arena's name.
+const PATH: u64 = 2048;
+const NAME: u64 = 2560;
+
 fn map_one(
     process: &mut Process,
     context: &Context<'_>,
     stopped: &Stopped,
     mappings: &[Mapping],
-    leftovers: &[undo::FoundArena],
+    unmapping: &[Call],
     room: &slack::Slack,
     arena: Arena,
 ) -> Result<(), EngineError> {
-    let pid = process.pid;
-    let mut unmapping = if process.arenas.is_empty() {
-        undo::unmapping_calls(&process.memory, mappings, stopped, leftovers)
-    } else {
-        Vec::new()
-    };
     let record = process.record();
     let mut borrowed = Borrowed::from(stopped, &process.memory, &record.stub)?;
-    let code = Call::new(
-        "mmap of the probes' code",
-        libc::SYS_mmap,
-        &[
-            arena.start.0,
-            arena.code_length,
-            (libc::PROT_READ | libc::PROT_EXEC) as u64,
-            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64,
-            u64::MAX,
-            0,
-        ],
-    );
-    let result = borrowed.run_in_slack(room.address, std::slice::from_ref(&code))?[0];
-    if let Err(error) = checked(pid, &code, result) {
-        record.drop_last_arena();
-        return Err(error.into());
+    let first = process.arenas.is_empty();
+    let runner = process.arenas.first().unwrap_or(&arena);
+    let plan = Plan {
+        pid: process.pid,
+        arena: &arena,
+        region_length: context.domain.file.length(),
+        stub: arena::stub_page(runner.start, runner.capacity),
+        first,
+    };
+    let header = Header {
+        session: context.session,
+        code_length: arena.code_length,
+        region: (arena.region, plan.region_length),
+        mode: arena.mode,
+        guardian: context.guardian,
+        region_name: context.domain.file.name(),
+        sites: 0,
+        capacity: arena.capacity,
+    };
+    let mut calls = Vec::new();
+    let code = plan.code();
+    if first {
+        let result = borrowed.run_in_slack(room.address, std::slice::from_ref(&code))?[0];
+        if let Err(error) = checked(plan.pid, &code, result) {
+            record.drop_last_arena();
+            return Err(error.into());
+        }
+        // From here on whoever finds the arena knows it; what of it is not mapped yet is told by
+        // the process's mappings.
+        arena::write_header(&process.memory, arena.start, &header)?;
+        let path = format!("{}\0", context.domain.file.path());
+        process
+            .memory
+            .write(plan.stub.plus(PATH), path.as_bytes())?;
+        process.memory.write(plan.stub.plus(NAME), b"lancet\0")?;
+    } else {
+        calls.push(code);
     }
-    let stub = arena::stub_page(arena.start, arena.capacity);
-    let region_length = context.domain.file.length();
-    // From here on whoever finds the arena knows it; what of it is not mapped yet is told by the
-    // process's mappings.
-    arena::write_header(
-        &process.memory,
-        arena.start,
-        &Header {
-            session: context.session,
-            code_length: arena.code_length,
-            region: (arena.region, region_length),
-            mode: arena.mode,
-            guardian: context.guardian,
-            region_name: context.domain.file.name(),
-            sites: 0,
-            capacity: arena.capacity,
-        },
-    )?;
-    // The path lies in the stub's page, behind the longest stub.
-    let path = stub.plus(2048);
-    process
-        .memory
-        .write(path, format!("{}\0", context.domain.file.path()).as_bytes())?;
-    process.memory.write(stub.plus(2560), b"lancet\0")?;
-    let first_arena = process.arenas.is_empty();
-    let mapped = map_rest(
-        &mut borrowed,
-        pid,
-        &arena,
-        stub,
-        path,
-        region_length,
-        first_arena,
-    );
-    if let Err(error) = mapped {
-        let undo = Call::new(
-            "munmap",
-            libc::SYS_munmap,
-            &[arena.region.0, region_length + PAGE],
-        );
-        let _ = borrowed.run(stub, &[undo]);
-        let code = Call::new(
-            "munmap",
-            libc::SYS_munmap,
-            &[arena.start.0, arena.code_length],
-        );
-        let _ = borrowed.run_in_slack(room.address, &[code]);
-        record.drop_last_arena();
-        return Err(error);
-    }
+    calls.extend(plan.rest(calls.len()));
+    let needed = calls.len();
     // Not where a probe or somebody else's breakpoint lies in the same page.
     let page = RuntimeAddr(room.address.0 & !(PAGE - 1));
-    if room.of_file && undo::equals_file(&process.memory, mappings, page) {
-        unmapping.push(Call::new(
+    if first && room.of_file && undo::equals_file(&process.memory, mappings, page) {
+        calls.push(Call::new(
             "madvise",
             libc::SYS_madvise,
             &[page.0, PAGE, libc::MADV_DONTNEED as u64],
         ));
     }
-    // Names are for people who read the map; kernels without them answer EINVAL.
-    for (start, length) in [
-        (arena.start.0, arena.code_length),
-        (arena.mode.0, if first_arena { PAGE } else { 0 }),
-    ] {
-        if length != 0 {
-            unmapping.push(Call::new(
-                "prctl",
-                libc::SYS_prctl,
-                &[libc::PR_SET_VMA as u64, 0, start, length, stub.plus(2560).0],
-            ));
-        }
+    // For people who read the map; kernels without such names answer EINVAL.
+    calls.push(Call::new(
+        "prctl",
+        libc::SYS_prctl,
+        &[
+            libc::PR_SET_VMA as u64,
+            0,
+            arena.start.0,
+            arena.code_length,
+            plan.stub.plus(NAME).0,
+        ],
+    ));
+    let results = borrowed.run(plan.stub, &calls)?;
+    let failed = calls[..needed]
+        .iter()
+        .zip(results)
+        .find_map(|(call, result)| checked(plan.pid, call, result).err());
+    if let Some(error) = failed {
+        plan.take_back(&mut borrowed, room);
+        record.drop_last_arena();
+        return Err(error.into());
     }
     for chunk in unmapping.chunks(lancet_remote::MOST_CALLS) {
-        borrowed.run(stub, chunk)?;
+        borrowed.run(plan.stub, chunk)?;
+    }
+    if !first {
+        arena::write_header(&process.memory, arena.start, &header)?;
     }
     borrowed.give_back()?;
     process.arenas.push(arena);
     Ok(())
 }
 
-fn map_rest(
-    borrowed: &mut Borrowed<'_>,
-    pid: Pid,
-    arena: &Arena,
-    stub: RuntimeAddr,
-    path: RuntimeAddr,
-    region_length: u64,
-    first_arena: bool,
-) -> Result<(), EngineError> {
-    let open = Call::new(
-        "opening the region",
-        libc::SYS_openat,
-        &[
-            libc::AT_FDCWD as u64,
-            path.0,
-            (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64,
-            0,
-        ],
-    );
-    let data = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let mut map = Call::new(
-        "mmap of the region",
-        libc::SYS_mmap,
-        &[
-            arena.region.0,
-            region_length,
-            data,
-            (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64,
-            0,
-            0,
-        ],
-    );
-    map.arguments[4] = Argument::Result(0);
-    let mut close = Call::new("close of the region", libc::SYS_close, &[0]);
-    close.arguments[0] = Argument::Result(0);
-    let mut calls = vec![open, map, close];
-    if first_arena {
-        calls.push(Call::new(
-            "mmap of the private page",
+impl Plan<'_> {
+    fn code(&self) -> Call {
+        Call::new(
+            "mmap of the probes' code",
             libc::SYS_mmap,
             &[
-                arena.mode.0,
-                PAGE,
-                data,
+                self.arena.start.0,
+                self.arena.code_length,
+                (libc::PROT_READ | libc::PROT_EXEC) as u64,
                 (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64,
                 u64::MAX,
                 0,
             ],
-        ));
-        calls.push(Call::new(
-            "madvise(MADV_WIPEONFORK)",
-            libc::SYS_madvise,
-            &[arena.mode.0, PAGE, libc::MADV_WIPEONFORK as u64],
-        ));
+        )
     }
-    let results = borrowed.run(stub, &calls)?;
-    for (call, result) in calls.iter().zip(results) {
-        checked(pid, call, result)?;
+
+    /// Everything but the code; `before` calls stand before these in the same stub.
+    fn rest(&self, before: usize) -> Vec<Call> {
+        let open = Call::new(
+            "opening the region",
+            libc::SYS_openat,
+            &[
+                libc::AT_FDCWD as u64,
+                self.stub.plus(PATH).0,
+                (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64,
+                0,
+            ],
+        );
+        let data = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let mut map = Call::new(
+            "mmap of the region",
+            libc::SYS_mmap,
+            &[
+                self.arena.region.0,
+                self.region_length,
+                data,
+                (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64,
+                0,
+                0,
+            ],
+        );
+        map.arguments[4] = Argument::Result(before);
+        let mut close = Call::new("close of the region", libc::SYS_close, &[0]);
+        close.arguments[0] = Argument::Result(before);
+        let mut calls = vec![open, map, close];
+        if self.first {
+            calls.push(Call::new(
+                "mmap of the private page",
+                libc::SYS_mmap,
+                &[
+                    self.arena.mode.0,
+                    PAGE,
+                    data,
+                    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64,
+                    u64::MAX,
+                    0,
+                ],
+            ));
+            calls.push(Call::new(
+                "madvise(MADV_WIPEONFORK)",
+                libc::SYS_madvise,
+                &[self.arena.mode.0, PAGE, libc::MADV_WIPEONFORK as u64],
+            ));
+        }
+        calls
     }
-    Ok(())
+
+    /// Unmaps what there is of the arena. What was never mapped is no error.
+    fn take_back(&self, borrowed: &mut Borrowed<'_>, room: &slack::Slack) {
+        let unmap =
+            |start: RuntimeAddr, length| Call::new("munmap", libc::SYS_munmap, &[start.0, length]);
+        let data = self.region_length + if self.first { PAGE } else { 0 };
+        let _ = borrowed.run(self.stub, &[unmap(self.arena.region, data)]);
+        let code = [unmap(self.arena.start, self.arena.code_length)];
+        let _ = if self.first {
+            borrowed.run_in_slack(room.address, &code)
+        } else {
+            borrowed.run(self.stub, &code)
+        };
+    }
 }

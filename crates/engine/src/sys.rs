@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lancet_abi::units::Pid;
 
-const FORWARDED: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+const FORWARDED: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 fn forwarded() -> libc::sigset_t {
     // SAFETY: sigemptyset makes the set valid before it is used.
@@ -25,7 +25,7 @@ fn forwarded() -> libc::sigset_t {
 #[derive(Clone, Copy)]
 pub(crate) struct Mask(libc::sigset_t);
 
-/// Blocks SIGINT, SIGTERM and SIGHUP for this thread and those it starts; they are read from the
+/// Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT for this thread and those it starts; they are read from the
 /// descriptor instead. Also returns the mask from before.
 pub(crate) fn block_signals() -> io::Result<(OwnedFd, Mask)> {
     let set = forwarded();

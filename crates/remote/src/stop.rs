@@ -201,8 +201,17 @@ fn sharers(pid: Pid) -> Vec<Pid> {
     found
 }
 
+/// The id that the kernel gave out last: the same twice means that nothing was born between.
+fn last_born() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().last().map(str::to_owned)
+}
+
 struct Collector {
     pid: Pid,
+    sharers: Vec<Pid>,
+    /// When `sharers` was found.
+    born: Option<String>,
     seized: Vec<(Pid, Tid)>,
     known: HashSet<Tid>,
     arrived: Vec<Thread>,
@@ -214,7 +223,13 @@ impl Collector {
     /// Seizes threads not seen before. Returns whether there was one.
     fn seize_new(&mut self) -> Result<bool, RemoteError> {
         let mut any = false;
-        for pid in sharers(self.pid) {
+        // Finding them takes a file a thread; while threads stand still, only if it must be.
+        let born = last_born();
+        if self.sharers.is_empty() || born.is_none() || born != self.born {
+            self.sharers = sharers(self.pid);
+            self.born = born;
+        }
+        for pid in self.sharers.clone() {
             for tid in procs::tids(pid).unwrap_or_default() {
                 if !self.known.insert(tid) {
                     continue;
@@ -326,6 +341,8 @@ impl Stopped {
         let mut collector = Collector {
             pid,
             seized: Vec::new(),
+            sharers: Vec::new(),
+            born: None,
             known: HashSet::new(),
             arrived: Vec::new(),
             watch: Watch::start(),
