@@ -234,9 +234,8 @@ impl Collector {
                 if !self.known.insert(tid) {
                     continue;
                 }
-                match sys::seize(tid, 0) {
+                match self.watch.seize(tid) {
                     Ok(()) => {
-                        self.watch.seized(tid);
                         self.seized.push((pid, tid));
                         any = true;
                     }

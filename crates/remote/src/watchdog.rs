@@ -6,6 +6,7 @@
 //! has ended among the seized threads whenever an attach takes suspiciously long.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ struct Shared {
 struct State {
     /// Attaches in flight; the watchdog sleeps without a timer when there is none.
     armed: usize,
+    /// SEIZE requests in flight, and how many there have been: the same request in two looks is
+    /// a stuck one.
+    seizing: usize,
+    requests: u64,
     alive: HashSet<Tid>,
     reaped: HashSet<Tid>,
 }
@@ -49,6 +54,7 @@ fn shared() -> &'static Arc<Shared> {
 
 fn run(shared: &Shared) {
     let mut state = shared.seized.lock().unwrap_or_else(|e| e.into_inner());
+    let mut seen = 0;
     loop {
         while state.armed == 0 {
             state = shared
@@ -61,6 +67,11 @@ fn run(shared: &Shared) {
             .wait_timeout(state, PATIENCE)
             .unwrap_or_else(|e| e.into_inner())
             .0;
+        let stuck = state.seizing > 0 && state.requests == seen;
+        seen = state.requests;
+        if !stuck {
+            continue;
+        }
         let ended: Vec<Tid> = state
             .alive
             .iter()
@@ -87,9 +98,20 @@ impl Watch {
         Self { shared }
     }
 
-    pub(crate) fn seized(&self, tid: Tid) {
+    /// Seizes a thread for the calling thread.
+    pub(crate) fn seize(&self, tid: Tid) -> io::Result<()> {
+        {
+            let mut state = self.shared.seized.lock().unwrap_or_else(|e| e.into_inner());
+            state.seizing += 1;
+            state.requests += 1;
+        }
+        let result = sys::seize(tid, 0);
         let mut state = self.shared.seized.lock().unwrap_or_else(|e| e.into_inner());
-        state.alive.insert(tid);
+        state.seizing -= 1;
+        if result.is_ok() {
+            state.alive.insert(tid);
+        }
+        result
     }
 
     /// The thread is no longer ours: its end is not ours to reap.

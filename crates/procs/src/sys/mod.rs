@@ -11,8 +11,26 @@ use crate::FileId;
 pub(crate) use map_page::map_page;
 pub(crate) use procmap_query::{Want, query};
 
+/// A whole file of /proc. Their sizes are not told, and each read costs; so most are read in one,
+/// with one more that finds the end.
 pub(crate) fn read(path: &str) -> io::Result<Vec<u8>> {
-    fs::read(path)
+    use std::io::Read;
+    let mut file = fs::File::open(path)?;
+    let mut bytes = vec![0; 4096];
+    let mut length = 0;
+    loop {
+        match file.read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if length == bytes.len() {
+            bytes.resize(length * 2, 0);
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
 }
 
 pub(crate) fn inode(path: &str) -> io::Result<u64> {
