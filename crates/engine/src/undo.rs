@@ -449,22 +449,25 @@ pub(crate) fn unmapping_calls(
     stopped: &Stopped,
     arenas: &[FoundArena],
 ) -> Vec<Call> {
-    let handlers = has_handlers(stopped.pid());
+    if arenas.is_empty() {
+        return Vec::new();
+    }
+    let addresses = addresses(memory, mappings, stopped);
+    let code = |found: &FoundArena, ip: RuntimeAddr| {
+        ip.offset_from(found.start) < found.header.code_length
+    };
+    let (referred, free): (Vec<&FoundArena>, Vec<&FoundArena>) = arenas.iter().partition(|found| {
+        found.sites.iter().any(|s| s.live)
+            || addresses.iter().any(|&ip| code(found, ip))
+            || stopped
+                .threads()
+                .iter()
+                .any(|thread| forget_descriptor(memory, thread, &|ip| code(found, ip)))
+    });
+    // Arenas of one session share the page of the first.
+    let mode_is_used = |mode| referred.iter().any(|found| found.header.mode == mode);
     let mut calls = Vec::new();
-    for found in arenas {
-        let code = |ip: RuntimeAddr| ip.offset_from(found.start) < found.header.code_length;
-        let referred = found.sites.iter().any(|s| s.live)
-            || stopped.threads().iter().any(|thread| {
-                code(thread.ip())
-                    || forget_descriptor(memory, thread, &code)
-                    || handlers
-                        && frames::interrupted_addresses(memory, mappings, thread)
-                            .into_iter()
-                            .any(code)
-            });
-        if referred {
-            continue;
-        }
+    for found in free {
         let (region, length) = found.header.region;
         let owned = |start: RuntimeAddr, end: RuntimeAddr, code: bool| {
             mappings
@@ -484,6 +487,7 @@ pub(crate) fn unmapping_calls(
             calls.push(Call::new("munmap", libc::SYS_munmap, &[region.0, length]));
         }
         if found.header.mode == region.plus(length)
+            && !mode_is_used(found.header.mode)
             && owned(found.header.mode, found.header.mode.plus(PAGE), false)
         {
             calls.push(Call::new(
@@ -494,6 +498,23 @@ pub(crate) fn unmapping_calls(
         }
     }
     calls
+}
+
+/// Where the threads go on, and where their handlers return to.
+fn addresses(memory: &Memory, mappings: &[Mapping], stopped: &Stopped) -> Vec<RuntimeAddr> {
+    let handlers = has_handlers(stopped.pid());
+    stopped
+        .threads()
+        .iter()
+        .flat_map(|thread| {
+            let interrupted = if handlers {
+                frames::interrupted_addresses(memory, mappings, thread)
+            } else {
+                Vec::new()
+            };
+            interrupted.into_iter().chain([thread.ip()])
+        })
+        .collect()
 }
 
 /// Clears a thread's pointer to a finished rseq section of ours, as the kernel does whenever it
