@@ -48,6 +48,7 @@ mod guardian;
 mod leftovers;
 mod mapping;
 mod pads;
+mod pages;
 mod patience;
 mod process;
 mod read;

@@ -13,6 +13,7 @@ use crate::catalog::Instance;
 use crate::error::EngineError;
 use crate::facts::facts;
 use crate::leftovers;
+use crate::pages::equals_file;
 use crate::process::{Arena, Process};
 use crate::undo;
 
@@ -237,7 +238,7 @@ fn map_one(
     let needed = calls.len();
     // Not where a probe or somebody else's breakpoint lies in the same page.
     let page = RuntimeAddr(room.address.0 & !(PAGE - 1));
-    if first && room.of_file && undo::equals_file(&process.memory, mappings, page) {
+    if first && room.of_file && equals_file(&process.memory, mappings, page) {
         calls.push(Call::new(
             "madvise",
             libc::SYS_madvise,

@@ -4,6 +4,7 @@
 //! `clean`; so it believes the registry in the process only as far as that can do no harm:
 //! it writes nothing but bytes of files, where our jump or a torn half of it stands.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr, Tid};
@@ -11,11 +12,15 @@ use lancet_procs::{self as procs, Mapping};
 use lancet_remote::arena::{self, Found, Header, PATCH, SiteRecord};
 use lancet_remote::journal::{BorrowedThread, StubRecord};
 use lancet_remote::{
-    AWAY_MASK, Borrowed, Call, LOOK_BACK, Memory, RemoteError, StopBudget, Stopped, Thread, frames,
+    AWAY_MASK, Call, LOOK_BACK, Memory, RemoteError, StopBudget, Stopped, Thread, frames,
     has_calls_ahead, rseq, sys,
 };
 
+use crate::pages::Originals;
+
 const PAGE: u64 = 4096;
+/// Sites restored in one stop.
+const BATCH: usize = 1000;
 
 /// What became of a process's probes.
 #[derive(Clone, Debug, Default)]
@@ -224,193 +229,82 @@ pub(crate) fn restore(
     session: Option<[u64; 2]>,
     stub: Option<&StubRecord>,
 ) -> Result<Restored, RemoteError> {
-    let handlers = has_handlers(pid);
-    let stopped = Stopped::all(pid, StopBudget::default())?;
-    let mappings = procs::mappings(pid)?;
     if let Some(away) = stub.and_then(StubRecord::read) {
+        let stopped = Stopped::all(pid, StopBudget::default())?;
         give_back(memory, &stopped, &away, places)?;
         // Its registers are set anew: they must be read again, so this stop ends here.
         drop(stopped);
         if let Some(stub) = stub {
             stub.clear();
         }
-        return restore(pid, memory, places, session, None);
     }
+    let mappings = procs::mappings(pid)?;
     if let Some(session) = session {
         register_orphans(memory, &mappings, places, session)?;
     }
     let starts: Vec<RuntimeAddr> = places.iter().map(|p| p.0).collect();
-    let arenas = read_arenas(memory, &starts, session);
+    let mut arenas = read_arenas(memory, &starts, session);
+    // Pages of sites that an earlier try restored count too: it may have ended before this.
+    let pages = arenas
+        .iter()
+        .flat_map(|found| &found.sites)
+        .flat_map(|site| {
+            [site.site, site.site.plus(PATCH as u64 - 1)].map(|at| at.0 & !(PAGE - 1))
+        });
+    let originals = Originals::read(pid, &mappings, pages);
     let mut result = Restored::default();
-    let mut pages = Vec::new();
-    for found in &arenas {
-        let span = found.header.code_length.max(found.header.region.1);
-        result.kept += span;
-        restore_sites(memory, &mappings, &stopped, found, &mut result, &mut pages)?;
+    for found in &mut arenas {
+        result.kept += found.header.code_length.max(found.header.region.1);
+        let mut from = 0;
+        while found.sites[from..].iter().any(|s| s.live) {
+            let to = (from + BATCH).min(found.sites.len());
+            let stopped = Stopped::all(pid, StopBudget::default())?;
+            restore_sites(memory, &stopped, found, from..to, &mut result)?;
+            result.held = result.held.max(stopped.held_for());
+            from = to;
+        }
     }
-    result.inside = inside_actions(memory, &mappings, &stopped, &arenas, handlers);
+    let stopped = Stopped::all(pid, StopBudget::default())?;
+    let mappings = procs::mappings(pid)?;
+    result.inside = inside_actions(memory, &mappings, &stopped, &arenas, has_handlers(pid));
     if let Some(first) = arenas.first() {
-        give_pages_back(memory, &mappings, &stopped, first, &mut pages, stub)?;
+        let at = arena::stub_page(first.start, first.header.capacity);
+        originals.give_back(memory, &mappings, &stopped, at, stub)?;
     }
-    result.held = stopped.held_for();
+    result.held = result.held.max(stopped.held_for());
     Ok(result)
 }
 
+/// Restores some of an arena's sites, and notes that it is done.
 fn restore_sites(
     memory: &Memory,
-    mappings: &[Mapping],
     stopped: &Stopped,
-    found: &FoundArena,
+    found: &mut FoundArena,
+    range: Range<usize>,
     result: &mut Restored,
-    pages: &mut Vec<u64>,
 ) -> Result<(), RemoteError> {
-    for (index, site) in found.sites.iter().enumerate() {
-        if !site.live {
-            continue;
-        }
-        if is_text(mappings, site.site) {
+    let mappings = procs::mappings(stopped.pid())?;
+    for site in found.sites[range.clone()].iter_mut().filter(|s| s.live) {
+        if is_text(&mappings, site.site) {
             let mut now = [0; PATCH];
             memory.read(site.site, &mut now)?;
             match site.judge(&now) {
-                Found::File => result.sites += 1,
-                Found::Ours => {
-                    memory.write_text(stopped.any(), site.site, &site.old)?;
-                    result.sites += 1;
-                }
+                Found::File => {}
+                Found::Ours => memory.write_text(stopped.any(), site.site, &site.old)?,
                 Found::UnderTrap => {
-                    let rest = site.site.plus(1);
-                    memory.write_text(stopped.any(), rest, &site.old[1..])?;
-                    result.sites += 1;
+                    memory.write_text(stopped.any(), site.site.plus(1), &site.old[1..])?;
                 }
                 Found::Foreign => {
                     result.foreign.push(site.site);
                     continue;
                 }
             }
-            pages.push(site.site.0 & !(PAGE - 1));
-            pages.push(site.site.plus(PATCH as u64 - 1).0 & !(PAGE - 1));
+            result.sites += 1;
         }
-        arena::set_live(memory, found.start, index as u32, false)?;
+        site.live = false;
     }
-    Ok(())
-}
-
-/// Drops private copies of text pages that equal their file again, from a stub in the arena.
-fn give_pages_back(
-    memory: &Memory,
-    mappings: &[Mapping],
-    stopped: &Stopped,
-    arena: &FoundArena,
-    pages: &mut Vec<u64>,
-    stub: Option<&StubRecord>,
-) -> Result<(), RemoteError> {
-    pages.sort_unstable();
-    pages.dedup();
-    pages.retain(|&page| equals_file(memory, mappings, RuntimeAddr(page)));
-    if pages.is_empty() {
-        return Ok(());
-    }
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for &page in pages.iter() {
-        match ranges.last_mut() {
-            Some((_, end)) if *end == page => *end += PAGE,
-            _ => ranges.push((page, page + PAGE)),
-        }
-    }
-    let ranges = merge_over_clean(memory.pid(), mappings, ranges);
-    let at = arena::stub_page(arena.start, arena.header.capacity);
-    let spare = StubRecord::default();
-    let mut borrowed = Borrowed::from(stopped, memory, stub.unwrap_or(&spare))?;
-    for chunk in ranges.chunks(lancet_remote::MOST_CALLS) {
-        let calls: Vec<Call> = chunk
-            .iter()
-            .map(|&(start, end)| {
-                Call::new(
-                    "madvise",
-                    libc::SYS_madvise,
-                    &[start, end - start, libc::MADV_DONTNEED as u64],
-                )
-            })
-            .collect();
-        borrowed.run(at, &calls)?;
-    }
-    borrowed.give_back()
-}
-
-/// Whether a page of a private file mapping holds what its file holds.
-pub(crate) fn equals_file(memory: &Memory, mappings: &[Mapping], page: RuntimeAddr) -> bool {
-    let Some(mapping) = mappings.iter().find(|m| m.contains(page)) else {
-        return false;
-    };
-    let Ok(now) = memory.bytes(page, PAGE as usize) else {
-        return false;
-    };
-    let Some(offset) = mapping.position_of(page) else {
-        return false;
-    };
-    file_page(memory.pid(), mapping, offset.0).is_some_and(|file| file == now)
-}
-
-/// One page of a mapping's file, zeros behind its end. Through the mapping itself where that is
-/// allowed: a path may name another file by now.
-fn file_page(pid: Pid, mapping: &Mapping, offset: u64) -> Option<Vec<u8>> {
-    use std::os::unix::fs::FileExt;
-    let exact = format!(
-        "/proc/{pid}/map_files/{:x}-{:x}",
-        mapping.start.0, mapping.end.0
-    );
-    let file = std::fs::File::open(exact).ok().or_else(|| {
-        let path = std::str::from_utf8(&mapping.path).ok()?;
-        let file = lancet_remote::open_as_seen(pid, std::path::Path::new(path)).ok()?;
-        let id = procs::shown_id(&file).ok()?;
-        (id.dev == mapping.dev && id.inode == mapping.inode).then_some(file)
-    })?;
-    let mut bytes = vec![0; PAGE as usize];
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(_) => return None,
-        }
-    }
-    Some(bytes)
-}
-
-/// Joins ranges of one mapping when no page between them is a private copy: dropping a page
-/// that shows the file costs one soft fault, a system call each costs more.
-fn merge_over_clean(pid: Pid, mappings: &[Mapping], ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    use std::os::unix::fs::FileExt;
-    const PRESENT: u64 = 1 << 63;
-    const SWAPPED: u64 = 1 << 62;
-    const FILE: u64 = 1 << 61;
-    let Ok(pagemap) = std::fs::File::open(format!("/proc/{pid}/pagemap")) else {
-        return ranges;
-    };
-    let clean = |from: u64, to: u64| {
-        let mut bytes = vec![0u8; ((to - from) / PAGE * 8) as usize];
-        pagemap.read_exact_at(&mut bytes, from / PAGE * 8).is_ok()
-            && bytes.chunks_exact(8).all(|entry| {
-                let mut word = [0; 8];
-                word.copy_from_slice(entry);
-                let word = u64::from_le_bytes(word);
-                word & SWAPPED == 0 && (word & PRESENT == 0 || word & FILE != 0)
-            })
-    };
-    let mut merged: Vec<(u64, u64)> = Vec::new();
-    for (start, end) in ranges {
-        let joins = merged.last().is_some_and(|&(_, last)| {
-            mappings
-                .iter()
-                .any(|m| m.contains(RuntimeAddr(last - 1)) && m.contains(RuntimeAddr(start)))
-                && clean(last, start)
-        });
-        match merged.last_mut() {
-            Some((_, last)) if joins => *last = end,
-            _ => merged.push((start, end)),
-        }
-    }
-    merged
+    let first = range.start as u32;
+    arena::write_sites(memory, found.start, first, &found.sites[range])
 }
 
 /// Waits until no thread is in an action any more. Returns those that did not leave in time.
@@ -536,22 +430,14 @@ pub(crate) fn restore_only(
     sites: &[RuntimeAddr],
 ) -> Result<(), RemoteError> {
     let stopped = Stopped::all(pid, StopBudget::default())?;
-    let mappings = procs::mappings(pid)?;
     let starts: Vec<RuntimeAddr> = places.iter().map(|p| p.0).collect();
     for mut found in read_arenas(memory, &starts, None) {
-        for site in &mut found.sites {
-            site.live &= sites.contains(&site.site);
+        for index in 0..found.sites.len() {
+            if sites.contains(&found.sites[index].site) {
+                let mut ignored = Restored::default();
+                restore_sites(memory, &stopped, &mut found, index..index + 1, &mut ignored)?;
+            }
         }
-        let mut ignored = Restored::default();
-        let mut pages = Vec::new();
-        restore_sites(
-            memory,
-            &mappings,
-            &stopped,
-            &found,
-            &mut ignored,
-            &mut pages,
-        )?;
     }
     Ok(())
 }

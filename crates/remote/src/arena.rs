@@ -235,15 +235,15 @@ pub fn append_sites(
     memory.write(start.plus(56), &counts.to_le_bytes())
 }
 
-/// Marks a site as restored, or as about to be patched again.
-pub fn set_live(
+/// Writes records anew, from the one with this index on: some of them have been restored.
+pub fn write_sites(
     memory: &Memory,
     start: RuntimeAddr,
-    index: u32,
-    live: bool,
+    first: u32,
+    sites: &[SiteRecord],
 ) -> Result<(), RemoteError> {
-    let at = start.plus(HEADER + RECORD * u64::from(index) + 27);
-    memory.write(at, &[u8::from(live)])
+    let bytes: Vec<u8> = sites.iter().flat_map(SiteRecord::encode).collect();
+    memory.write(start.plus(HEADER + RECORD * u64::from(first)), &bytes)
 }
 
 /// The sites of the registry at `start`.
