@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use lancet_abi::units::{RuntimeAddr, Tid};
+use lancet_abi::units::{Pid, RuntimeAddr, Tid};
 
 use crate::error::RemoteError;
 use crate::journal::StubRecord;
@@ -179,12 +179,23 @@ impl<'a> Borrowed<'a> {
     fn stop_again(&self) -> Result<(), RemoteError> {
         let (pid, tid) = (self.memory.pid(), self.tid);
         let mut asked = false;
+        let mut looks = 0u32;
         loop {
             // A thread that job control has stopped had come before it was asked, and that
             // request stops it at once when it goes on. To ask again then would be one too many
             // for ever.
-            let answer = match sys::wait(tid, asked) {
-                Ok(None) if !asked => {
+            let answer = match sys::wait(tid, false) {
+                Ok(None) if asked => {
+                    // Not a wait that sleeps: of a leader that was killed nothing is told while
+                    // its siblings, which are ours too, have not been reaped.
+                    looks += 1;
+                    if looks.is_multiple_of(64) && has_ended(pid, tid) {
+                        return Err(RemoteError::Gone { pid });
+                    }
+                    std::thread::sleep(Duration::from_micros(u64::from(looks.min(50)) * 4));
+                    continue;
+                }
+                Ok(None) => {
                     asked = true;
                     sys::interrupt(tid)
                         .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_INTERRUPT", e))?;
@@ -237,8 +248,13 @@ impl Drop for Borrowed<'_> {
     }
 }
 
+/// Whether a thread is dead already, though nobody has reaped it.
+fn has_ended(pid: Pid, tid: Tid) -> bool {
+    lancet_procs::thread_status(pid, tid).map_or(true, |s| matches!(s.state, 'Z' | 'X'))
+}
+
 /// Turns the kernel's answer to a call into a result.
-pub fn checked(pid: lancet_abi::units::Pid, call: &Call, result: i64) -> Result<u64, RemoteError> {
+pub fn checked(pid: Pid, call: &Call, result: i64) -> Result<u64, RemoteError> {
     // The whole errno range, not some of it: an unchecked -EAGAIN has been taken for an address.
     if (-4095..0).contains(&result) {
         return Err(RemoteError::Call {

@@ -168,22 +168,29 @@ fn undisturbed_registers(tid: Tid) -> io::Result<Registers> {
     Ok(registers)
 }
 
-/// Waits for a thread that was late and lets it go the moment it arrives.
-fn release_when_it_arrives(tid: Tid, watch: &Watch) {
-    loop {
-        match sys::wait(tid, true) {
-            Ok(Some(Wait::Stopped { signal, event })) => {
-                let deliver = if event == 0 { signal } else { 0 };
-                let _ = undisturbed_registers(tid);
-                if sys::detach(tid, deliver).is_ok() {
-                    break;
+/// Waits for threads that were late, or have ended, and lets each go the moment it arrives.
+///
+/// All of them in turn: a leader that has ended is not told of before its siblings are reaped.
+fn release_when_they_arrive(mut tids: Vec<Tid>, watch: &Watch) {
+    let mut pause = Duration::from_micros(20);
+    while !tids.is_empty() {
+        tids.retain(|&tid| {
+            let gone = match sys::wait(tid, false) {
+                Ok(Some(Wait::Stopped { signal, event })) => {
+                    let _ = undisturbed_registers(tid);
+                    sys::detach(tid, if event == 0 { signal } else { 0 }).is_ok()
                 }
+                Ok(None) => false,
+                Ok(Some(_)) | Err(_) => true,
+            };
+            if gone {
+                watch.released(tid);
             }
-            Ok(None) => {}
-            Ok(Some(_)) | Err(_) => break,
-        }
+            !gone
+        });
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(1));
     }
-    watch.released(tid);
 }
 
 /// The processes that share `pid`'s memory: itself, and children by vfork or `CLONE_VM`.
@@ -324,13 +331,14 @@ impl Collector {
     /// detach a running thread, and only this thread may do it.
     fn release(&mut self) {
         for thread in self.arrived.drain(..) {
-            let _ = sys::detach(thread.tid, 0);
-            self.watch.released(thread.tid);
-            self.seized.retain(|&(_, tid)| tid != thread.tid);
+            // One that was killed meanwhile must still be reaped, as those that are late.
+            if sys::detach(thread.tid, 0).is_ok() {
+                self.watch.released(thread.tid);
+                self.seized.retain(|&(_, tid)| tid != thread.tid);
+            }
         }
-        for (_, tid) in std::mem::take(&mut self.seized) {
-            release_when_it_arrives(tid, &self.watch);
-        }
+        let late = std::mem::take(&mut self.seized);
+        release_when_they_arrive(late.into_iter().map(|(_, tid)| tid).collect(), &self.watch);
     }
 }
 
@@ -455,12 +463,15 @@ impl Drop for Stopped {
         if self.adopted {
             return;
         }
+        let mut killed = Vec::new();
         for thread in &self.threads {
-            // A thread that was killed meanwhile is reaped here, so that nothing of it stays.
-            if sys::detach(thread.tid, 0).is_err() {
-                let _ = sys::wait(thread.tid, false);
+            if sys::detach(thread.tid, 0).is_ok() {
+                self.watch.released(thread.tid);
+            } else {
+                killed.push(thread.tid);
             }
-            self.watch.released(thread.tid);
         }
+        // Their parent is not told of their end before it was told to us.
+        release_when_they_arrive(killed, &self.watch);
     }
 }
