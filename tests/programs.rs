@@ -255,7 +255,10 @@ fn redis_under_load_loses_no_request() {
             .and_then(|n| n.trim().parse().ok())
             .expect("a count")
     };
-    let threads = lancet_testkit::thread_count(server.pid()).expect("threads");
+    // Its helpers start a moment after it listens.
+    let count = || lancet_testkit::thread_count(server.pid()).expect("threads");
+    support::eventually("redis has its helpers", || count() > 3);
+    let threads = count();
     let before = processed();
     let mut load = Command::new("redis-benchmark")
         .args(["-s", socket, "-n", "100000", "-c", "8", "-t", "set", "-q"])

@@ -241,7 +241,7 @@ impl Collector {
                 if !self.known.insert(tid) {
                     continue;
                 }
-                match self.watch.seize(tid) {
+                match self.seize(pid, tid) {
                     Ok(()) => {
                         self.seized.push((pid, tid));
                         any = true;
@@ -251,6 +251,24 @@ impl Collector {
             }
         }
         Ok(any)
+    }
+
+    /// Seizes a thread. A refusal is asked about again when no tracer is to be seen: it may have
+    /// been another one's last moment.
+    fn seize(&self, pid: Pid, tid: Tid) -> io::Result<()> {
+        let mut tries = 0;
+        loop {
+            let error = match self.watch.seize(tid) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let free = procs::thread_status(pid, tid)
+                .is_ok_and(|s| s.tracer_pid == 0 && !matches!(s.state, 'Z' | 'X'));
+            tries += 1;
+            if error.raw_os_error() != Some(libc::EPERM) || !free || tries == 4 {
+                return Err(error);
+            }
+        }
     }
 
     /// An ended thread (a zombie leader too) is no obstacle; anything else is.
