@@ -24,6 +24,7 @@ pub(crate) fn bench(options: BenchOptions) -> Result<u8> {
 }
 
 fn hit(options: &BenchOptions, tracer: &Arc<Tracer>) -> Result<bool> {
+    tracer.end_by_signals();
     let exe = std::env::current_exe().context("lancet's own path")?;
     let mut settings = if options.quick {
         hit::Options::quick(exe)

@@ -93,6 +93,12 @@ impl Tracer {
         self.command.as_ref()
     }
 
+    /// From now on SIGINT and its like end the tracer at once, for work that never waits for
+    /// an [`Event`]; the guardian then takes the probes out.
+    pub fn end_by_signals(&self) {
+        sys::unblock_signals();
+    }
+
     /// The command's pid.
     #[must_use]
     pub fn command_pid(&self) -> Option<Pid> {

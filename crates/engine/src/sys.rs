@@ -215,3 +215,10 @@ pub(crate) fn hurry() {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1000);
     }
 }
+
+/// Lets the signals that [`block_signals`] blocked reach this thread again.
+pub(crate) fn unblock_signals() {
+    let set = forwarded();
+    // SAFETY: the set is valid; affects the calling thread alone.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+}
