@@ -171,13 +171,14 @@ fn interrupt_ends_in_a_report_and_status_0() {
 
 #[test]
 fn the_end_of_the_process_ends_the_session() {
-    let running = Running::start("runner", &["1"]);
-    let function = probe(&target("runner"), "runner_function");
+    let mut running = Running::start("sleeper", &["1"]);
+    let function = probe(&target("sleeper"), "sleeper_function");
     let session = Lancet::start(&["count", &function, "-p", &running.pid().to_string()]);
+    running.ask("call 50");
     let _ = running.finish_ok();
     let ended = session.end();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.err);
-    assert!(ended.row("runner_function") > 0);
+    assert!(ended.row("sleeper_function") >= 50, "{}", ended.out);
 }
 
 #[test]

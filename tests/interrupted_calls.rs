@@ -62,7 +62,7 @@ fn disturb(mode: &str, probes: &[String], rounds: usize) -> String {
     }
     assert_untouched(pid, mode);
     assert_ne!(status(&task, "SigBlk"), "", "the blocked thread is there");
-    lancet(&["clean", "--purge"]);
+    lancet(&["clean", "--purge", "-p", &pid.to_string()]);
     let _ = blocked.finish_ok();
     said
 }

@@ -139,7 +139,7 @@ fn the_tracer_is_killed_at_random() {
         }
         report(&format!("{name} {argument}"), &mut times);
         assert!(!alone.target.ask("how").is_empty());
-        lancet(&["clean", "--purge"]);
+        lancet(&["clean", "--purge", "-p", &alone.pid().to_string()]);
         let _ = alone.target.finish_ok();
     }
 }
@@ -188,7 +188,7 @@ fn kill_before_each_call(phase: Phase) {
         if at % 16 == 1 {
             // Whatever was mapped is known, and goes.
             until(&format!("{when}: unmapped"), || {
-                lancet(&["clean", "--purge"]);
+                lancet(&["clean", "--purge", "-p", &pid.to_string()]);
                 maps(pid) == whole
             });
         }
@@ -268,7 +268,7 @@ fn both_are_killed_and_clean_follows() {
             assert!(shown.lines().any(|l| row(&l)), "{when}: {shown}");
         }
         until(&format!("{when}: clean"), || {
-            lancet(&["clean"]);
+            lancet(&["clean", "-p", &pid.to_string()]);
             text_equals_file(pid, "").is_ok()
         });
         assert_untouched(pid, &when);
@@ -286,7 +286,7 @@ fn both_are_killed_and_clean_follows() {
         started(pid);
     }
     until("maps as before", || {
-        lancet(&["clean", "--purge"]);
+        lancet(&["clean", "--purge", "-p", &pid.to_string()]);
         maps(pid) == whole
     });
     let _ = alone.target.finish_ok();

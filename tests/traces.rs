@@ -125,7 +125,7 @@ fn b149_a_thousand_rounds_leave_what_one_leaves() {
         assert!(hammer.ask("calls").starts_with("calls "));
     }
     until("inert pads are unmapped", || {
-        lancet(&["clean", "--purge"]);
+        lancet(&["clean", "--purge", "-p", &pid.to_string()]);
         maps(pid) == whole
     });
     assert_untouched(pid, "after clean --purge");
@@ -165,7 +165,7 @@ fn b067_permissions_are_never_changed() {
         "{shown}"
     );
     until("inert pads are unmapped", || {
-        lancet(&["clean", "--purge"]);
+        lancet(&["clean", "--purge", "-p", &pid.to_string()]);
         maps(pid) == whole
     });
     let _ = hammer.finish_ok();

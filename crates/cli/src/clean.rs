@@ -1,11 +1,13 @@
 //! `clean`: takes out what killed sessions have left.
 
 use anyhow::Result;
+use lancet_abi::units::Pid;
 
 use crate::options::CleanOptions;
 
 pub(crate) fn clean(options: &CleanOptions) -> Result<u8> {
-    let report = lancet_engine::clean(options.purge)?;
+    let only: Vec<Pid> = options.pids.iter().map(|&pid| Pid(pid)).collect();
+    let report = lancet_engine::clean(options.purge, &only)?;
     println!(
         "{} processes restored, {} sites",
         report.processes, report.sites

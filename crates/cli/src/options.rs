@@ -103,6 +103,9 @@ pub(crate) struct CleanOptions {
     /// Also unmap inert pads that nothing refers to any more
     #[arg(long)]
     pub(crate) purge: bool,
+    /// Only this process; may be given several times
+    #[arg(short, long = "pid", value_name = "PID")]
+    pub(crate) pids: Vec<i32>,
 }
 
 #[derive(Args)]

@@ -76,10 +76,15 @@ pub fn status() -> Result<Vec<Leftover>, EngineError> {
 }
 
 /// Takes probes of sessions that have ended out of all processes; with `purge` the inert pads
-/// too, where nothing refers to them any more.
-pub fn clean(purge: bool) -> Result<Detached, EngineError> {
+/// too, where nothing refers to them any more. `only`: these processes, or all for none.
+pub fn clean(purge: bool, only: &[Pid]) -> Result<Detached, EngineError> {
     let mut report = Detached::default();
-    for pid in procs::pids()? {
+    let pids = if only.is_empty() {
+        procs::pids()?
+    } else {
+        only.to_vec()
+    };
+    for pid in pids {
         let Some((memory, arenas)) = in_process(pid) else {
             continue;
         };

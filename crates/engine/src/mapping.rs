@@ -215,26 +215,27 @@ fn map_one(
         sites: 0,
         capacity: arena.capacity,
     };
-    let mut calls = Vec::new();
     let code = plan.code();
+    let result = if first {
+        borrowed.run_in_slack(room.address, std::slice::from_ref(&code))?[0]
+    } else {
+        borrowed.run(plan.stub, std::slice::from_ref(&code))?[0]
+    };
+    if let Err(error) = checked(plan.pid, &code, result) {
+        record.drop_last_arena();
+        return Err(error.into());
+    }
+    // From here on whoever finds the arena knows it; what of it is not mapped yet is told by the
+    // process's mappings.
+    arena::write_header(&process.memory, arena.start, &header)?;
     if first {
-        let result = borrowed.run_in_slack(room.address, std::slice::from_ref(&code))?[0];
-        if let Err(error) = checked(plan.pid, &code, result) {
-            record.drop_last_arena();
-            return Err(error.into());
-        }
-        // From here on whoever finds the arena knows it; what of it is not mapped yet is told by
-        // the process's mappings.
-        arena::write_header(&process.memory, arena.start, &header)?;
         let path = format!("{}\0", context.domain.file.path());
         process
             .memory
             .write(plan.stub.plus(PATH), path.as_bytes())?;
         process.memory.write(plan.stub.plus(NAME), b"lancet\0")?;
-    } else {
-        calls.push(code);
     }
-    calls.extend(plan.rest(calls.len()));
+    let mut calls = plan.rest();
     let needed = calls.len();
     // Not where a probe or somebody else's breakpoint lies in the same page.
     let page = RuntimeAddr(room.address.0 & !(PAGE - 1));
@@ -270,9 +271,6 @@ fn map_one(
     for chunk in unmapping.chunks(lancet_remote::MOST_CALLS) {
         borrowed.run(plan.stub, chunk)?;
     }
-    if !first {
-        arena::write_header(&process.memory, arena.start, &header)?;
-    }
     borrowed.give_back()?;
     process.arenas.push(arena);
     Ok(())
@@ -294,8 +292,8 @@ impl Plan<'_> {
         )
     }
 
-    /// Everything but the code; `before` calls stand before these in the same stub.
-    fn rest(&self, before: usize) -> Vec<Call> {
+    /// Everything but the code.
+    fn rest(&self) -> Vec<Call> {
         let open = Call::new(
             "opening the region",
             libc::SYS_openat,
@@ -319,9 +317,9 @@ impl Plan<'_> {
                 0,
             ],
         );
-        map.arguments[4] = Argument::Result(before);
+        map.arguments[4] = Argument::Result(0);
         let mut close = Call::new("close of the region", libc::SYS_close, &[0]);
-        close.arguments[0] = Argument::Result(before);
+        close.arguments[0] = Argument::Result(0);
         let mut calls = vec![open, map, close];
         if self.first {
             calls.push(Call::new(

@@ -248,9 +248,24 @@ impl Session {
             .position(|p| p.pid == pid && !p.has_ended());
         let process = match known {
             Some(index) => self.processes.swap_remove(index),
-            None => Process::open(pid, self.tracer.journal())?,
+            None => self.open_process(pid)?,
         };
         self.attach_process(process, Hold::All)
+    }
+
+    /// Opens a process; another lancet that only looks at it is waited for.
+    fn open_process(&self, pid: Pid) -> Result<Process, EngineError> {
+        let start = std::time::Instant::now();
+        loop {
+            match Process::open(pid, self.tracer.journal()) {
+                Err(EngineError::Remote(RemoteError::Traced { .. }))
+                    if start.elapsed() < std::time::Duration::from_millis(500) =>
+                {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Attaches to a process whose only thread is stopped under this thread.
