@@ -6,70 +6,17 @@
 
 #[path = "support/mod.rs"]
 mod support;
+#[path = "support/witness.rs"]
+mod witness;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lancet_abi::units::Pid;
 use lancet_testkit::{Running, have, is_root, skip, target, text_equals_file, try_target};
-use support::{Ended, Lancet, eventually, lancet, probe, signal};
-
-/// It failed with this status, said each of these, and said it in one line without a backtrace.
-fn complains(ended: &Ended, status: i32, says: &[&str]) {
-    assert_eq!(ended.status.code(), Some(status), "{ended:?}");
-    for what in says {
-        assert!(ended.err.contains(what), "{what:?} is not in {ended:?}");
-    }
-    assert!(!ended.err.contains("panicked"), "{ended:?}");
-    if status == 1 {
-        let lines = ended.err.lines().filter(|l| l.starts_with("lancet: "));
-        assert_eq!(lines.count(), 1, "{ended:?}");
-    }
-}
-
-fn maps(pid: Pid) -> String {
-    fs::read_to_string(format!("/proc/{pid}/maps")).unwrap()
-}
-
-/// A process that the tests may not disturb, with what its memory looked like.
-struct Witness {
-    running: Running,
-    before: String,
-}
-
-impl Witness {
-    fn new() -> Self {
-        let mut running = Running::start("sleeper", &["1"]);
-        running.ask("call 1");
-        let before = maps(running.pid());
-        Self { running, before }
-    }
-
-    fn pid(&self) -> String {
-        self.running.pid().to_string()
-    }
-
-    /// `lancet` with these words and `-p` fails like that, and nothing is touched.
-    fn refuses(&self, words: &[&str], status: i32, says: &[&str]) {
-        let pid = self.pid();
-        let ended = lancet(&[words, &["-p", &pid]].concat());
-        complains(&ended, status, says);
-        self.is_untouched();
-    }
-
-    fn is_untouched(&self) {
-        text_equals_file(self.running.pid(), "").unwrap();
-        assert_eq!(maps(self.running.pid()), self.before);
-    }
-
-    fn finish(mut self) {
-        self.running.ask("call 1");
-        self.is_untouched();
-        let _ = self.running.finish_ok();
-    }
-}
+use support::{Lancet, eventually, lancet, probe, signal};
+use witness::{Witness, complains, maps};
 
 /// A folder with files that are no programs.
 struct Files(tempfile::TempDir);

@@ -3,6 +3,8 @@
 //! Each test is named after its row in the list of cases. The targets check registers and results
 //! of each call themselves and tell how often each function was executed.
 
+#[path = "support/kernel.rs"]
+mod kernel;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -10,8 +12,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lancet_testkit::{Running, bpftrace_count, have, is_root, skip, target, text_equals_file};
-use support::{Lancet, counting, lancet, private_copy, probe, signal, start, told};
+use kernel::Kernel;
+use lancet_testkit::{Running, bpftrace_count, have, skip, target, text_equals_file};
+use support::{Lancet, counting, lancet, private_copy, probe, start, told};
 
 fn probes(file: &Path, sites: &[&str]) -> Vec<String> {
     sites.iter().map(|site| probe(file, site)).collect()
@@ -87,43 +90,6 @@ fn refused(name: &str, sites: &[&str], reason: &str) {
     running.ask("go 20");
     text_equals_file(running.pid(), name).unwrap();
     let _ = running.finish_ok();
-}
-
-/// bpftrace, counting one site of one process.
-struct Kernel(Running);
-
-impl Kernel {
-    fn counts(running: &Running, file: &Path, site: &str) -> Self {
-        let script = format!(
-            "BEGIN {{ printf(\"counting\\n\"); }} uprobe:{}:{site} {{ @ = count(); }}",
-            file.display()
-        );
-        let pid = running.pid().to_string();
-        let mut bpftrace = Running::spawn_silent(
-            Path::new("bpftrace"),
-            &["-B", "line", "-p", &pid, "-e", &script],
-        )
-        .unwrap();
-        while bpftrace.line_within(support::PATIENCE).unwrap() != "counting" {}
-        Self(bpftrace)
-    }
-
-    fn stop(self) -> u64 {
-        signal(self.0.pid().0, "INT");
-        let (lines, _) = self.0.finish();
-        lines
-            .iter()
-            .find_map(|line| line.strip_prefix("@: ")?.trim().parse().ok())
-            .unwrap_or(0)
-    }
-}
-
-fn no_bpftrace() -> Option<&'static str> {
-    match (is_root(), have("bpftrace")) {
-        (false, _) => Some("not root"),
-        (_, false) => Some("no bpftrace"),
-        _ => None,
-    }
 }
 
 #[test]
@@ -214,7 +180,7 @@ fn b007_a_window_that_ends_on_a_ret_behind_endbr64() {
 #[test]
 fn b008_a_function_that_jumps_back_to_its_start() {
     exact_entries(&["b008"]);
-    if let Some(why) = no_bpftrace() {
+    if let Some(why) = Kernel::missing() {
         skip!("{why}");
     }
     let (_folder, file) = private_copy("reloc");
@@ -243,7 +209,7 @@ fn b013_a_probe_on_a_thunk_counts_only_its_callers() {
 
 #[test]
 fn b017_a_kernel_uprobe_over_our_jump() {
-    if let Some(why) = no_bpftrace() {
+    if let Some(why) = Kernel::missing() {
         skip!("{why}");
     }
     // The first instruction has five bytes: the kernel goes on behind the jump that it covers.
@@ -251,13 +217,13 @@ fn b017_a_kernel_uprobe_over_our_jump() {
     let mut running = start(&file);
     let session = counting(&running, &[probe(&file, "b021")]);
     running.ask("go 10");
-    let kernel = Kernel::counts(&running, &file, "b021");
+    let kernel = Kernel::start(&running, &file, "b021", "@ = count();");
     running.ask("go 20");
     // Ours goes first: what stays is the file's text under the kernel's trap.
     let ended = session.stop();
     assert!(ended.row("b021") >= 10, "{ended:?}");
     running.ask("go 30");
-    let by_kernel = kernel.stop();
+    let by_kernel = kernel.stop_count();
     assert!((30..=50).contains(&by_kernel), "{by_kernel}");
     running.ask("go 40");
     text_equals_file(running.pid(), "reloc").unwrap();
@@ -266,12 +232,12 @@ fn b017_a_kernel_uprobe_over_our_jump() {
 
 #[test]
 fn b018_a_kernel_uprobe_on_the_site_is_seen_and_refused() {
-    if let Some(why) = no_bpftrace() {
+    if let Some(why) = Kernel::missing() {
         skip!("{why}");
     }
     let (_folder, file) = private_copy("reloc");
     let mut running = start(&file);
-    let kernel = Kernel::counts(&running, &file, "b005");
+    let kernel = Kernel::start(&running, &file, "b005", "@ = count();");
     let before = running.ask("go 10");
     let session = counting(&running, &probes(&file, &["b005", "b007"]));
     let during = running.ask("go 20");
@@ -286,7 +252,11 @@ fn b018_a_kernel_uprobe_on_the_site_is_seen_and_refused() {
         told(&during, "b007") - told(&before, "b007")
     );
     let after = running.ask("go 20");
-    assert_eq!(kernel.stop(), told(&after, "b005"), "the kernel's count");
+    assert_eq!(
+        kernel.stop_count(),
+        told(&after, "b005"),
+        "the kernel's count"
+    );
     text_equals_file(running.pid(), "reloc").unwrap();
     let _ = running.finish_ok();
 }

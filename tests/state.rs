@@ -1,11 +1,17 @@
 //! Registers, flags and stack are as without a probe.
 
+#[path = "support/kernel.rs"]
+mod kernel;
 #[path = "support/mod.rs"]
 mod support;
 
-use lancet_testkit::{Running, target};
+use std::ffi::OsStr;
+use std::path::Path;
 
-use support::{Ended, Lancet, probe, rounds, told};
+use lancet_testkit::{Running, have, is_root, skip, target};
+
+use kernel::Kernel;
+use support::{Ended, Lancet, private_copy, probe, rounds, start, told};
 
 /// Every kind of action on a probe, with the options that make it.
 const ACTIONS: [&[&str]; 7] = [
@@ -120,5 +126,126 @@ fn the_thread_id_is_the_threads_own() {
     let mut target = Running::start("vectors", &[]);
     let (_, ended) = under(&["count", "--by", "tid"], &mut target, &probes, "go 100");
     assert_eq!(ended.row(&target.pid().to_string()), 100, "{}", ended.err);
+    let _ = target.finish_ok();
+}
+
+#[test]
+fn all_extended_state_is_as_before() {
+    let file = target("xstate");
+    let probes = [probe(&file, "xstate_function")];
+    let mut target = Running::start("xstate", &[]);
+    for action in ACTIONS {
+        let order = format!("go {}", rounds(1000));
+        let (_, ended) = under(action, &mut target, &probes, &order);
+        assert!(
+            !ended.rows().is_empty() || ended.out.contains("@["),
+            "{ended:?}"
+        );
+    }
+    let _ = target.finish_ok();
+}
+
+#[test]
+fn stacks_that_are_nearly_used_up() {
+    let file = target("stacks");
+    let probes = [probe(&file, "stacks_function")];
+    let mut target = Running::start("stacks", &[]);
+    for action in ACTIONS {
+        under(action, &mut target, &probes, "go 500");
+    }
+    let before = target.ask("go 1");
+    let (answer, ended) = under(&["count"], &mut target, &probes, "go 500");
+    let calls = |line: &str| told(line, "stacks_function");
+    assert_eq!(
+        ended.row("stacks_function"),
+        calls(&answer) - calls(&before)
+    );
+    let _ = target.finish_ok();
+}
+
+#[test]
+fn ten_arguments_and_all_registers() {
+    let file = target("values");
+    let mut target = Running::start("values", &[]);
+    let mut before = target.ask("go 1");
+    let registers = [
+        "ax", "bx", "cx", "dx", "si", "di", "bp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+        "r15",
+    ];
+    let values = (0..10)
+        .map(|n| ("values_args", format!("arg{n}"), format!("arg{n}")))
+        .chain(registers.map(|r| ("values_regs", format!("reg({r})"), r.to_owned())));
+    for (function, value, name) in values {
+        let probes = [probe(&file, function)];
+        let (answer, ended) = under(&["sum", &value], &mut target, &probes, "go 20");
+        let sum = told(&answer, &name) - told(&before, &name);
+        assert_eq!(ended.row(function), sum, "{value}: {ended:?}");
+        before = answer;
+    }
+    for name in ["sp", "ip"] {
+        let probes = [probe(&file, "values_regs")];
+        let key = format!("reg({name})");
+        let (answer, ended) = under(&["count", "--by", &key], &mut target, &probes, "go 20");
+        assert_eq!(ended.row(&told(&answer, name).to_string()), 20, "{ended:?}");
+        assert_eq!(ended.rows().len(), 1, "{ended:?}");
+    }
+    let _ = target.finish_ok();
+}
+
+#[test]
+fn an_argument_on_the_stack_by_value_as_bpftrace_has_it() {
+    if let Some(why) = Kernel::missing() {
+        skip!("{why}");
+    }
+    let (_folder, file) = private_copy("values");
+    let mut target = start(&file);
+    // The kernel's by the same calls at another time: the values are the same at each start.
+    let kernel = Kernel::start(&target, &file, "values_args", "@[arg2] = count();");
+    target.ask("go 50");
+    let lines = kernel.stop();
+    let by_kernel: std::collections::BTreeMap<String, u64> = lines
+        .iter()
+        .filter_map(|line| {
+            let (key, value) = line.strip_prefix("@[")?.split_once("]: ")?;
+            Some((key.to_owned(), value.parse().ok()?))
+        })
+        .collect();
+    let _ = target.finish_ok();
+
+    let mut target = start(&file);
+    let probes = [probe(&file, "values_args")];
+    let (_, ended) = under(&["count", "--by", "arg2"], &mut target, &probes, "go 50");
+    assert_eq!(ended.rows(), by_kernel);
+    assert_eq!(by_kernel.len(), 50);
+    let _ = target.finish_ok();
+}
+
+#[test]
+fn thread_ids_in_a_pid_namespace() {
+    if !is_root() {
+        skip!("not root");
+    }
+    if !have("unshare") {
+        skip!("no unshare");
+    }
+    let file = target("crowd");
+    let words = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let mut words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    words.extend([file.as_os_str(), OsStr::new("5")]);
+    let mut target = match Running::spawn(Path::new("unshare"), &words) {
+        Ok(target) => target,
+        Err(error) => skip!("no pid namespace: {error}"),
+    };
+    let children = format!("/proc/{0}/task/{0}/children", target.pid());
+    let pid = std::fs::read_to_string(children).unwrap().trim().to_owned();
+    let what = probe(&file, "crowd_function");
+    // The argument is gettid() as the thread itself sees it.
+    for key in ["tid", "arg0"] {
+        let session = Lancet::start(&["count", &what, "--by", key, "-p", &pid]);
+        let tids = target.ask("tids");
+        target.ask("go 10");
+        let due = tids.split(' ').skip(1).map(|tid| (tid.to_owned(), 10));
+        assert_eq!(session.stop().rows(), due.collect(), "--by {key}");
+    }
     let _ = target.finish_ok();
 }
