@@ -78,9 +78,16 @@ impl World {
     /// With so many bytes for code; each site takes a page at least.
     pub fn with_room(layout: Layout, far: bool, room: usize) -> Self {
         let size = layout.size() as usize;
-        // Code and region in one mapping, so that they are near.
-        let code = map(0, room + size, libc::MAP_SHARED);
-        let mode = map(if far { far_hint() } else { 0 }, 4096, libc::MAP_PRIVATE);
+        // Code and region in one mapping, so that they are near; a near private page takes the
+        // mapping's last one, since by itself it might fall into a hole anywhere.
+        let length = room + size.next_multiple_of(4096) + 4096;
+        let code = map(0, length, libc::MAP_SHARED);
+        let mode = if far {
+            map(far_hint(), 4096, libc::MAP_PRIVATE)
+        } else {
+            let last = code as usize + length - 4096;
+            map(last, 4096, libc::MAP_PRIVATE | libc::MAP_FIXED)
+        };
         assert_eq!((mode as u64).abs_diff(code as u64) > 1 << 31, far);
         // SAFETY: inside the mapping just made.
         let base = unsafe { code.add(room) };
