@@ -3,8 +3,6 @@
 //! Each test is named after its row in the list of cases. The targets check registers and results
 //! of each call themselves and tell how often each function was executed.
 
-#[path = "support/kernel.rs"]
-mod kernel;
 #[path = "support/mod.rs"]
 mod support;
 
@@ -12,8 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kernel::Kernel;
-use lancet_testkit::{Running, bpftrace_count, have, skip, target, text_equals_file};
+use lancet_testkit::{Bpftrace, Running, bpftrace_count, have, skip, target, text_equals_file};
 use support::{Lancet, counting, lancet, private_copy, probe, start, told};
 
 fn probes(file: &Path, sites: &[&str]) -> Vec<String> {
@@ -180,7 +177,7 @@ fn b007_a_window_that_ends_on_a_ret_behind_endbr64() {
 #[test]
 fn b008_a_function_that_jumps_back_to_its_start() {
     exact_entries(&["b008"]);
-    if let Some(why) = Kernel::missing() {
+    if let Some(why) = Bpftrace::missing() {
         skip!("{why}");
     }
     let (_folder, file) = private_copy("reloc");
@@ -209,7 +206,7 @@ fn b013_a_probe_on_a_thunk_counts_only_its_callers() {
 
 #[test]
 fn b017_a_kernel_uprobe_over_our_jump() {
-    if let Some(why) = Kernel::missing() {
+    if let Some(why) = Bpftrace::missing() {
         skip!("{why}");
     }
     // The first instruction has five bytes: the kernel goes on behind the jump that it covers.
@@ -217,7 +214,7 @@ fn b017_a_kernel_uprobe_over_our_jump() {
     let mut running = start(&file);
     let session = counting(&running, &[probe(&file, "b021")]);
     running.ask("go 10");
-    let kernel = Kernel::start(&running, &file, "b021", "@ = count();");
+    let kernel = Bpftrace::start(running.pid(), &file, "b021", "@ = count();");
     running.ask("go 20");
     // Ours goes first: what stays is the file's text under the kernel's trap.
     let ended = session.stop();
@@ -232,12 +229,12 @@ fn b017_a_kernel_uprobe_over_our_jump() {
 
 #[test]
 fn b018_a_kernel_uprobe_on_the_site_is_seen_and_refused() {
-    if let Some(why) = Kernel::missing() {
+    if let Some(why) = Bpftrace::missing() {
         skip!("{why}");
     }
     let (_folder, file) = private_copy("reloc");
     let mut running = start(&file);
-    let kernel = Kernel::start(&running, &file, "b005", "@ = count();");
+    let kernel = Bpftrace::start(running.pid(), &file, "b005", "@ = count();");
     let before = running.ask("go 10");
     let session = counting(&running, &probes(&file, &["b005", "b007"]));
     let during = running.ask("go 20");

@@ -1,16 +1,13 @@
 //! Registers, flags and stack are as without a probe.
 
-#[path = "support/kernel.rs"]
-mod kernel;
 #[path = "support/mod.rs"]
 mod support;
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-use lancet_testkit::{Running, have, is_root, skip, target};
+use lancet_testkit::{Bpftrace, Running, have, is_root, skip, target};
 
-use kernel::Kernel;
 use support::{Ended, Lancet, private_copy, probe, rounds, start, told};
 
 /// Every kind of action on a probe, with the options that make it.
@@ -194,13 +191,13 @@ fn ten_arguments_and_all_registers() {
 
 #[test]
 fn an_argument_on_the_stack_by_value_as_bpftrace_has_it() {
-    if let Some(why) = Kernel::missing() {
+    if let Some(why) = Bpftrace::missing() {
         skip!("{why}");
     }
     let (_folder, file) = private_copy("values");
     let mut target = start(&file);
     // The kernel's by the same calls at another time: the values are the same at each start.
-    let kernel = Kernel::start(&target, &file, "values_args", "@[arg2] = count();");
+    let kernel = Bpftrace::start(target.pid(), &file, "values_args", "@[arg2] = count();");
     target.ask("go 50");
     let lines = kernel.stop();
     let by_kernel: std::collections::BTreeMap<String, u64> = lines

@@ -18,7 +18,7 @@ pub mod target;
 
 pub use error::Error;
 pub use machine::{have, is_root};
-pub use oracle::bpftrace_count;
+pub use oracle::{Bpftrace, bpftrace_count};
 pub use process::{SmapsSummary, fd_count, smaps_summary, text_equals_file, thread_count};
 pub use running::Running;
 pub use target::{target, try_target};

@@ -1,4 +1,4 @@
-//! Counting by other means: what bpftrace, over the kernel's uprobes, counts.
+//! Counting by other means: bpftrace, over the kernel's uprobes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,50 +8,91 @@ use rustix::process::{Signal, kill_process};
 
 use crate::{Running, have, is_root};
 
-/// How long bpftrace may take to start: it compiles and attaches first.
-const START: Duration = Duration::from_secs(20);
+/// How long bpftrace may take to start or to end: it compiles and attaches first, and the kernel
+/// lets all CPUs pass a quiet point before a probe is gone, which a loaded machine makes long.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A bpftrace with one uprobe, at work on one process. Its file should be a private copy: the
+/// probe is written into every process that runs it.
+#[derive(Debug)]
+pub struct Bpftrace(Running);
+
+impl Bpftrace {
+    /// Why there is none here.
+    #[must_use]
+    pub fn missing() -> Option<&'static str> {
+        match (is_root(), have("bpftrace")) {
+            (false, _) => Some("not root"),
+            (_, false) => Some("no bpftrace"),
+            _ => None,
+        }
+    }
+
+    /// Starts it with `action` on `site` of `file`, for hits in process `pid`, and returns once
+    /// the probe is in.
+    ///
+    /// # Panics
+    /// When bpftrace does not attach.
+    #[must_use]
+    pub fn start(pid: Pid, file: &Path, site: &str, action: &str) -> Self {
+        // What BEGIN prints is read only once every probe is attached.
+        let script = format!(
+            "BEGIN {{ printf(\"counting\\n\"); }} uprobe:{}:{site} {{ {action} }}",
+            file.display()
+        );
+        let pid = pid.to_string();
+        let words = ["-B", "line", "-p", &pid, "-e", &script];
+        let mut tracer = Running::spawn_silent(Path::new("bpftrace"), &words)
+            .unwrap_or_else(|error| panic!("bpftrace: {error}"));
+        loop {
+            match tracer.line_within(PATIENCE) {
+                Ok(line) if line == "counting" => return Self(tracer),
+                Ok(_) => {}
+                Err(error) => panic!("bpftrace does not attach to {site} of {pid}: {error}"),
+            }
+        }
+    }
+
+    /// Ends it; what it printed.
+    ///
+    /// # Panics
+    /// When it does not end in time or fails.
+    #[must_use]
+    pub fn stop(self) -> Vec<String> {
+        if let Some(tracer) = rustix::process::Pid::from_raw(self.0.pid().0) {
+            kill_process(tracer, Signal::INT).expect("bpftrace is our child and not yet reaped");
+        }
+        let (lines, status) = self.0.finish_within(PATIENCE);
+        assert!(status.success(), "bpftrace ended with {status}: {lines:#?}");
+        lines
+    }
+
+    /// Ends it; the value of `@`, which is not printed where it was never written to.
+    ///
+    /// # Panics
+    /// As [`stop`](Self::stop).
+    #[must_use]
+    pub fn stop_count(self) -> u64 {
+        self.stop()
+            .iter()
+            .find_map(|line| line.strip_prefix("@: ")?.trim().parse().ok())
+            .unwrap_or(0)
+    }
+}
 
 /// How many times `function` of `file` is entered in process `pid` while `run` runs, as bpftrace
 /// counts it; none where bpftrace can't be used (not installed, not root).
 ///
-/// Scoped to the one process. The count is over what happens between attaching and the end of
-/// `run`, so `run` has to see to it that the calls are made in between.
+/// The count is over what happens between attaching and the end of `run`, so `run` has to see to
+/// it that the calls are made in between.
 ///
 /// # Panics
 /// When bpftrace is there but does not attach; then `run` has not run.
 pub fn bpftrace_count(pid: Pid, file: &Path, function: &str, run: impl FnOnce()) -> Option<u64> {
-    if !have("bpftrace") || !is_root() {
+    if Bpftrace::missing().is_some() {
         return None;
     }
-    // What BEGIN prints is read only once every probe is attached.
-    let script = format!(
-        "BEGIN {{ printf(\"counting\\n\"); }} uprobe:{}:{function} {{ @ = count(); }}",
-        file.display()
-    );
-    let pid = pid.to_string();
-    let mut tracer = Running::spawn_silent(
-        Path::new("bpftrace"),
-        &["-B", "line", "-p", &pid, "-e", &script],
-    )
-    .unwrap_or_else(|error| panic!("bpftrace: {error}"));
-    loop {
-        match tracer.line_within(START) {
-            Ok(line) if line == "counting" => break,
-            Ok(_) => {}
-            Err(error) => panic!("bpftrace does not count {function} of process {pid}: {error}"),
-        }
-    }
+    let tracer = Bpftrace::start(pid, file, function, "@ = count();");
     run();
-    if let Some(tracer) = rustix::process::Pid::from_raw(tracer.pid().0) {
-        kill_process(tracer, Signal::INT).expect("bpftrace is our child and not yet reaped");
-    }
-    let (lines, status) = tracer.finish();
-    assert!(status.success(), "bpftrace ended with {status}: {lines:#?}");
-    // A map that was never written to is not printed.
-    Some(
-        lines
-            .iter()
-            .find_map(|line| line.strip_prefix("@: ")?.trim().parse().ok())
-            .unwrap_or(0),
-    )
+    Some(tracer.stop_count())
 }

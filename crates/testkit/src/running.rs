@@ -13,7 +13,7 @@ use lancet_abi::units::Pid;
 use crate::{Error, sys, target};
 
 /// How long a target may take for one answer before the test fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running program that speaks lines; killed when dropped.
 ///
@@ -152,18 +152,27 @@ impl Running {
     ///
     /// # Panics
     /// When it does not end in time.
-    pub fn finish(mut self) -> (Vec<String>, ExitStatus) {
+    pub fn finish(self) -> (Vec<String>, ExitStatus) {
+        self.finish_within(PATIENCE)
+    }
+
+    /// As [`finish`](Self::finish), with `limit` for each line and for the end.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    #[must_use]
+    pub fn finish_within(mut self, limit: Duration) -> (Vec<String>, ExitStatus) {
         "the end of its input".clone_into(&mut self.last);
         self.orders = None;
         let mut lines = Vec::new();
         loop {
-            match self.line() {
+            match self.line_within(limit) {
                 Ok(line) => lines.push(line),
                 Err(Error::Ended { .. }) => break,
                 Err(error) => panic!("{error}"),
             }
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + limit;
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => return (lines, status),
