@@ -1,16 +1,18 @@
 //! Counting by other means: bpftrace, over the kernel's uprobes.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lancet_abi::units::Pid;
 use rustix::process::{Signal, kill_process};
 
-use crate::{Running, have, is_root};
+use crate::{Error, Running, have, is_root};
 
 /// How long bpftrace may take to start or to end: it compiles and attaches first, and the kernel
 /// lets all CPUs pass a quiet point before a probe is gone, which a loaded machine makes long.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// After how long without a word it is asked again to end.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// A bpftrace with one uprobe, at work on one process. Its file should be a private copy: the
 /// probe is written into every process that runs it.
@@ -58,13 +60,28 @@ impl Bpftrace {
     /// # Panics
     /// When it does not end in time or fails.
     #[must_use]
-    pub fn stop(self) -> Vec<String> {
+    pub fn stop(mut self) -> Vec<String> {
+        let end = Instant::now() + PATIENCE;
+        let mut lines = Vec::new();
+        self.interrupt();
+        loop {
+            match self.0.line_within(AGAIN) {
+                Ok(line) => lines.push(line),
+                // A signal between its look at the flag and its wait is seen only by the next.
+                Err(Error::Silent { .. }) if Instant::now() < end => self.interrupt(),
+                Err(Error::Ended { .. }) => break,
+                Err(error) => panic!("bpftrace does not end: {error}"),
+            }
+        }
+        let (_, status) = self.0.finish_within(PATIENCE);
+        assert!(status.success(), "bpftrace ended with {status}: {lines:#?}");
+        lines
+    }
+
+    fn interrupt(&self) {
         if let Some(tracer) = rustix::process::Pid::from_raw(self.0.pid().0) {
             kill_process(tracer, Signal::INT).expect("bpftrace is our child and not yet reaped");
         }
-        let (lines, status) = self.0.finish_within(PATIENCE);
-        assert!(status.success(), "bpftrace ended with {status}: {lines:#?}");
-        lines
     }
 
     /// Ends it; the value of `@`, which is not printed where it was never written to.
