@@ -15,6 +15,7 @@
 //! The machine code that follows these rules is made by `lancet-jit`.
 #![cfg_attr(not(test), no_std)]
 
+pub mod counter;
 pub mod error;
 pub mod histogram;
 pub mod layout;
@@ -22,9 +23,11 @@ pub mod map;
 pub mod memory;
 pub mod private;
 pub mod reader;
+pub mod ring;
 pub mod units;
 
 pub use error::LayoutError;
 pub use layout::{Layout, LayoutBuilder, MapId, MapLayout, SlotId};
-pub use memory::{Memory, Shared};
+pub use memory::{Memory, Shared, SharedMut};
 pub use reader::{Entry, Region};
+pub use ring::RingLayout;

@@ -29,6 +29,17 @@ pub trait MapMemory: Memory {
     fn add(&self, offset: u64, addend: u64);
 }
 
+/// Memory in which records are passed on: what [`crate::ring`] needs more.
+/// Outside the memory nothing happens.
+pub trait RingMemory: Memory {
+    /// In one step: where the word at `offset` is `old`, it becomes `new` and
+    /// the result is true; else nothing changes. Acquires and releases.
+    fn replace(&self, offset: u64, old: u64, new: u64) -> bool;
+
+    /// Writes the word at `offset`. Releases.
+    fn store(&self, offset: u64, word: u64);
+}
+
 /// A copy of a region, such as one read from its file.
 impl Memory for [u8] {
     fn len(&self) -> u64 {
@@ -63,7 +74,7 @@ pub struct Shared<'a> {
     mapping: PhantomData<&'a AtomicU64>,
 }
 
-// SAFETY: the words are only read, each as an atomic.
+// SAFETY: each word is only used as an atomic.
 unsafe impl Send for Shared<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Shared<'_> {}
@@ -83,6 +94,16 @@ impl<'a> Shared<'a> {
             mapping: PhantomData,
         }
     }
+
+    fn word(&self, offset: u64) -> Option<&AtomicU64> {
+        let word = offset / 8;
+        if !offset.is_multiple_of(8) || word >= self.words {
+            return None;
+        }
+        // SAFETY: aligned and inside what `new` was promised, and used as an
+        // atomic, so that a writer in another process is no data race.
+        Some(unsafe { &*self.base.add(usize::try_from(word).ok()?) })
+    }
 }
 
 impl Memory for Shared<'_> {
@@ -91,15 +112,49 @@ impl Memory for Shared<'_> {
     }
 
     fn load(&self, offset: u64) -> Option<u64> {
-        let word = offset / 8;
-        if !offset.is_multiple_of(8) || word >= self.words {
-            return None;
-        }
-        // SAFETY: aligned and inside what `new` was promised, and read as an
-        // atomic, so that a writer in another process is no data race.
-        let word = unsafe { &*self.base.add(usize::try_from(word).ok()?) };
         // Acquire: an entry's key is read after the meta word that published it.
-        Some(word.load(Ordering::Acquire))
+        Some(self.word(offset)?.load(Ordering::Acquire))
+    }
+}
+
+/// A living region that this process writes too.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedMut<'a>(Shared<'a>);
+
+impl SharedMut<'_> {
+    /// A view of `len` bytes at `base`; a partial last word is left out.
+    ///
+    /// # Safety
+    /// As [`Shared::new`], and the bytes are mapped writable.
+    #[must_use]
+    pub const unsafe fn new(base: *const u8, len: usize) -> Self {
+        // SAFETY: promised by the caller.
+        Self(unsafe { Shared::new(base, len) })
+    }
+}
+
+impl Memory for SharedMut<'_> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn load(&self, offset: u64) -> Option<u64> {
+        self.0.load(offset)
+    }
+}
+
+impl RingMemory for SharedMut<'_> {
+    fn replace(&self, offset: u64, old: u64, new: u64) -> bool {
+        self.0.word(offset).is_some_and(|word| {
+            word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        })
+    }
+
+    fn store(&self, offset: u64, new: u64) {
+        if let Some(word) = self.0.word(offset) {
+            word.store(new, Ordering::Release);
+        }
     }
 }
 
@@ -123,6 +178,21 @@ mod tests {
         assert_eq!(
             (bytes[..].load(8), bytes[..].load(1), bytes[..].load(!7)),
             (None, None, None)
+        );
+    }
+
+    #[test]
+    fn updates_are_bounded_too() {
+        let words = [1u64, 2, 3].map(AtomicU64::new);
+        // SAFETY: `words` outlives the view and is an array of atomics.
+        let shared = unsafe { SharedMut::new(words.as_ptr().cast(), 24) };
+        assert!(shared.replace(8, 2, 7) && !shared.replace(8, 2, 9));
+        shared.store(0, 5);
+        assert!(!shared.replace(24, 0, 1));
+        shared.store(24, 1);
+        assert_eq!(
+            [0, 8, 16].map(|at| shared.load(at)),
+            [Some(5), Some(7), Some(3)]
         );
     }
 }

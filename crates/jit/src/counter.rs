@@ -118,7 +118,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Right on any thread, at any time: the CPU's number only spreads the load.
+    /// Right on any thread, at any time: the CPU's number only spreads the load. As
+    /// [`lancet_abi::counter::add_locked`].
     fn add_locked(&mut self, addition: Addition, checked: bool) -> Result<(), IcedError> {
         let mut off = self.asm.create_label();
         let mut known = self.asm.create_label();
