@@ -4,6 +4,7 @@
 //! between them the pads are compiled and written while the process runs (`pads.rs`); in the
 //! second the text is written (`text.rs`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,12 +110,25 @@ pub(crate) fn attach(
     };
     let mut pads = write_pads(process, context, wanted, &mut report.refused)?;
     pads.sort_by_key(|p| p.record.site);
-    for batch in pads.chunks(BATCH) {
-        let (written, held) =
-            process.patiently(|| write_text(process, batch, hold, &mut report.refused))?;
-        report.sites += written;
-        report.longest_stop = report.longest_stop.max(held);
+    let mut done = HashSet::new();
+    let written = pads
+        .chunks(BATCH)
+        .try_for_each(|batch| -> Result<(), EngineError> {
+            let written =
+                process.patiently(|| write_text(process, batch, hold, &mut report.refused))?;
+            report.longest_stop = report.longest_stop.max(written.held);
+            done.extend(written.sites);
+            Ok(())
+        });
+    // What was not written is tried again by the next attach.
+    for pad in pads.into_iter().filter(|p| !done.contains(&p.record.site)) {
+        match pad.replaces {
+            Some(before) => process.patched.insert(pad.record.site, before),
+            None => process.patched.remove(&pad.record.site),
+        };
     }
+    written?;
+    report.sites = done.len();
     report.per_cpu = process.facts.is_some_and(|f| f.rseq.is_some());
     report.total = start.elapsed();
     Ok(report)

@@ -12,7 +12,7 @@ use lancet_remote::rseq;
 use crate::attach::{Context, Wanted};
 use crate::catalog::Instance;
 use crate::error::{EngineError, Refused};
-use crate::process::{Facts, Process};
+use crate::process::{Facts, Patched, Process};
 
 /// What a site's jump leads to.
 pub(crate) struct Pad {
@@ -21,6 +21,8 @@ pub(crate) struct Pad {
     pub(crate) sentinel: bool,
     arena: usize,
     pub(crate) record: SiteRecord,
+    /// The pad that the site's jump leads to so far: it lacks consumers that came later.
+    pub(crate) replaces: Option<Patched>,
     /// Window offset of each moved instruction and its address in the copy.
     pub(crate) moves: Vec<(u8, RuntimeAddr)>,
 }
@@ -54,7 +56,13 @@ pub(crate) fn write_pads(
             .collect();
         for instance in places {
             let site = RuntimeAddr(want.plan.site().0.wrapping_add(instance.bias));
-            if process.patched.contains_key(&site) {
+            let replaces = process.patched.get(&site).cloned();
+            let has = |action| {
+                replaces
+                    .as_ref()
+                    .is_some_and(|p| p.actions.contains(action))
+            };
+            if replaces.is_some() && want.actions.iter().all(has) {
                 continue;
             }
             let silent = want.is_sentinel() && want.actions.len() == 1;
@@ -79,7 +87,9 @@ pub(crate) fn write_pads(
                 );
                 continue;
             }
-            if let Some(other) = process.overlapping(site, want.plan.window_len()) {
+            if replaces.is_none()
+                && let Some(other) = process.overlapping(site, want.plan.window_len())
+            {
                 refuse(
                     "overlaps another probe",
                     format!(
@@ -89,11 +99,15 @@ pub(crate) fn write_pads(
                 continue;
             }
             let now = process.memory.bytes(site, want.plan.original().len())?;
-            if now != want.plan.original() {
+            let mut due = want.plan.original().to_vec();
+            if let Some(before) = &replaces {
+                due[..arena::PATCH].copy_from_slice(&before.record.new);
+            }
+            if now != due {
                 refuse(
                     "foreign bytes",
                     format!(
-                        "the bytes at {site} are not those of the file: a breakpoint, a kernel uprobe or another tool's hook is there; remove it first"
+                        "the bytes at {site} are neither those of the file nor a jump of this session: a breakpoint, a kernel uprobe or another tool's hook is there; remove it first"
                     ),
                 );
                 continue;
@@ -133,13 +147,20 @@ pub(crate) fn write_pads(
                     record.site = site;
                     image.extend_from_slice(&bytes);
                     image.resize(image.len().next_multiple_of(32), 0xcc);
-                    process.patched.insert(site, want.plan.window_len());
+                    let patched = Patched {
+                        actions: want.actions.clone(),
+                        record,
+                        arena: index,
+                        index: arena.sites,
+                    };
+                    process.patched.insert(site, patched);
                     arena.sites += 1;
                     pads.push(Pad {
                         name: want.name.to_owned(),
                         sentinel: want.is_sentinel(),
                         arena: index,
                         record,
+                        replaces,
                         moves,
                     });
                 }

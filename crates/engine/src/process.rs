@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
+use lancet_jit::Action;
 use lancet_procs::{self as procs, Identity, Status};
+use lancet_remote::arena::SiteRecord;
 use lancet_remote::journal::{Journal, ProcessRecord};
 use lancet_remote::{Memory, RemoteError, sys};
 
@@ -27,8 +29,8 @@ pub(crate) struct Process {
     pub(crate) handlers: bool,
     pub(crate) arenas: Vec<Arena>,
     pub(crate) facts: Option<Facts>,
-    /// What already has a jump, with the length of its window.
-    pub(crate) patched: std::collections::BTreeMap<RuntimeAddr, u8>,
+    /// What already has a jump.
+    pub(crate) patched: std::collections::BTreeMap<RuntimeAddr, Patched>,
     identity: Identity,
     pidfd: OwnedFd,
     journal: Arc<Journal>,
@@ -45,6 +47,18 @@ pub(crate) struct Arena {
     pub(crate) sites: u32,
     pub(crate) next_pad: u64,
     pub(crate) reach: std::ops::Range<RuntimeAddr>,
+}
+
+/// A site with a jump of ours.
+#[derive(Clone)]
+pub(crate) struct Patched {
+    /// What its pad does.
+    pub(crate) actions: Vec<Action>,
+    /// What the registry says of it.
+    pub(crate) record: SiteRecord,
+    /// Which registry, and which of its records.
+    pub(crate) arena: usize,
+    pub(crate) index: u32,
 }
 
 /// What was found out about the process's threads while they stood still.
@@ -200,7 +214,7 @@ impl Process {
     pub(crate) fn overlapping(&self, site: RuntimeAddr, length: u8) -> Option<RuntimeAddr> {
         let end = site.plus(length.into());
         let last = self.patched.range(..end).next_back();
-        last.filter(|&(at, &its)| at.plus(its.into()) > site)
+        last.filter(|(at, its)| at.plus(its.record.window.into()) > site)
             .map(|(&at, _)| at)
     }
 

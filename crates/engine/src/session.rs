@@ -240,7 +240,8 @@ impl Session {
     }
 
     /// Puts all registered probes into a running process; into one that is attached already,
-    /// those that it lacks.
+    /// those that it lacks. A site that has a jump for other consumers gets a pad for all of them;
+    /// the old pad stays mapped, so the room of a process for probes is used up a little by each.
     pub fn attach(&mut self, pid: Pid) -> Result<Attached, EngineError> {
         let known = self
             .processes

@@ -10,7 +10,15 @@ use lancet_remote::{RemoteError, Stopped, arena, frames};
 use crate::attach::Hold;
 use crate::error::{EngineError, Refused};
 use crate::pads::Pad;
-use crate::process::Process;
+use crate::process::{Patched, Process};
+
+/// What one stop wrote.
+pub(crate) struct Written {
+    /// Sites that have their jump now.
+    pub(crate) sites: Vec<RuntimeAddr>,
+    /// How long the process was held.
+    pub(crate) held: Duration,
+}
 
 /// Where a thread that stands in a window must go on instead.
 fn new_place(pads: &[Pad], thread: &lancet_remote::Thread) -> Option<RuntimeAddr> {
@@ -58,13 +66,24 @@ fn frame_in_window(
     })
 }
 
+/// Nothing jumps to a pad any more that was made anew. Until this is noted the registry has two
+/// records of the site, and a restore accepts the jump of either.
+fn retire(process: &Process, before: &Patched) -> Result<(), RemoteError> {
+    let arena = process.arenas[before.arena].start;
+    let record = arena::SiteRecord {
+        live: false,
+        ..before.record
+    };
+    arena::write_sites(&process.memory, arena, before.index, &[record])
+}
+
 /// Writes one batch of jumps. The second of the two stops.
 pub(crate) fn write_text(
     process: &Process,
     pads: &[Pad],
     hold: Hold,
     refused: &mut Vec<Refused>,
-) -> Result<(usize, Duration), EngineError> {
+) -> Result<Written, EngineError> {
     let mut stopped = hold.stop(process.pid)?;
     process.check_identity()?;
     let mappings = if process.handlers {
@@ -88,18 +107,19 @@ pub(crate) fn write_text(
     for (tid, place) in moves {
         stopped.move_to(tid, place)?;
     }
-    let mut written = 0;
+    let mut written = Vec::new();
     for pad in pads {
         let record = &pad.record;
         let mut now = [0; arena::PATCH];
         process.memory.read(record.site, &mut now)?;
-        if now == record.old {
+        let before = pad.replaces.as_ref();
+        if now == record.old || before.is_some_and(|b| now == b.record.new) {
             process
                 .memory
                 .write_text(stopped.any(), record.site, &record.new)?;
-            written += 1;
+            written.push(record.site);
         } else if now == record.new {
-            written += 1;
+            written.push(record.site);
         } else {
             if pad.sentinel {
                 // Children of this one begin with this word wiped: theirs stay unwatched.
@@ -117,5 +137,13 @@ pub(crate) fn write_text(
             });
         }
     }
-    Ok((written, stopped.held_for()))
+    for before in pads.iter().filter_map(|p| p.replaces.as_ref()) {
+        if written.contains(&before.record.site) {
+            retire(process, before)?;
+        }
+    }
+    Ok(Written {
+        sites: written,
+        held: stopped.held_for(),
+    })
 }

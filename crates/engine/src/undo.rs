@@ -275,6 +275,13 @@ pub(crate) fn restore(
     Ok(result)
 }
 
+/// The jumps that other records have for a site: its pad was made anew for a consumer that came
+/// later, and who did it may have died before the first record was retired.
+fn other_jumps(sites: &[SiteRecord], of: &SiteRecord) -> Vec<[u8; PATCH]> {
+    let same = sites.iter().filter(|s| s.site == of.site);
+    same.map(|s| s.new).filter(|new| *new != of.new).collect()
+}
+
 /// Restores some of an arena's sites, and notes that it is done.
 fn restore_sites(
     memory: &Memory,
@@ -284,11 +291,19 @@ fn restore_sites(
     result: &mut Restored,
 ) -> Result<(), RemoteError> {
     let mappings = procs::mappings(stopped.pid())?;
-    for site in found.sites[range.clone()].iter_mut().filter(|s| s.live) {
+    for index in range.clone() {
+        let site = found.sites[index];
+        if !site.live {
+            continue;
+        }
         if is_text(&mappings, site.site) {
             let mut now = [0; PATCH];
             memory.read(site.site, &mut now)?;
-            match site.judge(&now) {
+            let judged = match site.judge(&now, &[]) {
+                Found::Foreign => site.judge(&now, &other_jumps(&found.sites, &site)),
+                known => known,
+            };
+            match judged {
                 Found::File => {}
                 Found::Ours => memory.write_text(stopped.any(), site.site, &site.old)?,
                 Found::UnderTrap => {
@@ -301,7 +316,7 @@ fn restore_sites(
             }
             result.sites += 1;
         }
-        site.live = false;
+        found.sites[index].live = false;
     }
     let first = range.start as u32;
     arena::write_sites(memory, found.start, first, &found.sites[range])

@@ -115,22 +115,21 @@ impl SiteRecord {
     }
 
     /// What restoring finds at the site: the file's bytes, any mix of them and ours, or neither.
+    ///
+    /// `others` are further jumps of ours that the site may hold.
     #[must_use]
-    pub fn judge(&self, found: &[u8; PATCH]) -> Found {
+    pub fn judge(&self, found: &[u8; PATCH], others: &[[u8; PATCH]]) -> Found {
         if *found == self.old {
             return Found::File;
         }
-        let mixed = found
-            .iter()
-            .zip(self.old.iter().zip(&self.new))
-            .all(|(byte, (old, new))| byte == old || byte == new);
+        let known = |at: usize| {
+            let byte = found[at];
+            byte == self.old[at] || byte == self.new[at] || others.iter().any(|o| o[at] == byte)
+        };
+        let mixed = (0..PATCH).all(known);
         // A kernel uprobe that was put over our jump: nobody else's trap can be here while we
         // may stop the process. At its end the kernel writes the file's first byte back.
-        let under_trap = found[0] == 0xcc
-            && found[1..]
-                .iter()
-                .zip(self.old[1..].iter().zip(&self.new[1..]))
-                .all(|(byte, (old, new))| byte == old || byte == new);
+        let under_trap = found[0] == 0xcc && (1..PATCH).all(known);
         match (mixed, under_trap) {
             (true, _) => Found::Ours,
             (_, true) => Found::UnderTrap,
@@ -356,11 +355,16 @@ mod tests {
             action: 100,
             copy: 20,
         };
-        assert_eq!(site.judge(&site.old), Found::File);
-        assert_eq!(site.judge(&site.new), Found::Ours);
-        assert_eq!(site.judge(&[0xe9, 0x48, 2, 0xe5, 4]), Found::Ours);
-        assert_eq!(site.judge(&[0xcc, 1, 2, 3, 4]), Found::UnderTrap);
-        assert_eq!(site.judge(&[0xcc, 9, 2, 3, 4]), Found::Foreign);
+        assert_eq!(site.judge(&site.old, &[]), Found::File);
+        assert_eq!(site.judge(&site.new, &[]), Found::Ours);
+        assert_eq!(site.judge(&[0xe9, 0x48, 2, 0xe5, 4], &[]), Found::Ours);
+        assert_eq!(site.judge(&[0xcc, 1, 2, 3, 4], &[]), Found::UnderTrap);
+        assert_eq!(site.judge(&[0xcc, 9, 2, 3, 4], &[]), Found::Foreign);
+        let before = [[0xe9, 9, 8, 7, 6]];
+        assert_eq!(site.judge(&before[0], &[]), Found::Foreign);
+        assert_eq!(site.judge(&before[0], &before), Found::Ours);
+        assert_eq!(site.judge(&[0xcc, 9, 8, 3, 4], &before), Found::UnderTrap);
+        assert_eq!(site.judge(&[0xe9, 9, 8, 7, 5], &before), Found::Foreign);
         assert_eq!(SiteRecord::decode(&site.encode()), site);
     }
 }
