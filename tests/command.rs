@@ -3,6 +3,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use lancet_testkit::{Running, have, is_root, target};
@@ -40,6 +41,38 @@ fn the_commands_status_is_passed_on() {
         let ended = run(&["count", "libc:malloc", "-c", &format!("sh -c '{script}'")]);
         assert_eq!(ended.status.code(), Some(status), "{script}: {}", ended.err);
     }
+}
+
+/// A program that a probed process becomes is not followed, and the report says so.
+#[test]
+fn the_exec_of_a_probed_process_is_told_of() {
+    const SAYS: &str = "became another program (exec)";
+    let told = |script: &str| {
+        let ended = run(&["count", "libc:*alloc*", "-c", &format!("sh -c '{script}'")]);
+        assert!(ended.status.success(), "{}", ended.err);
+        ended.err.matches(SAYS).count()
+    };
+    assert_eq!(told("exec cat /dev/null"), 1);
+    assert_eq!(told("exec sh -c \"exec cat /dev/null\""), 1);
+    assert_eq!(told("cat /dev/null; echo other > /proc/self/comm"), 0);
+
+    let mut shell = Command::new("sh")
+        .args(["-c", "read line; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh starts");
+    let pid = shell.id().to_string();
+    let session = Lancet::start(&["count", "libc:*alloc*", "-p", &pid]);
+    let mut input = shell.stdin.take().expect("a pipe");
+    input.write_all(b"first\nsecond\n").expect("sh reads");
+    let mut seen = [0; 6];
+    let output = shell.stdout.as_mut().expect("a pipe");
+    output.read_exact(&mut seen).expect("cat answers");
+    let ended = session.stop();
+    assert!(ended.err.contains(SAYS), "{}", ended.err);
+    drop(input);
+    assert!(shell.wait().expect("cat ends").success());
 }
 
 #[test]

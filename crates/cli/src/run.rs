@@ -299,6 +299,11 @@ fn summarise(options: &SessionOptions, refused: &[Refused], all: usize) {
 }
 
 fn say_what_stayed(options: &SessionOptions, detached: &Detached) {
+    for pid in &detached.replaced {
+        eprintln!(
+            "lancet: process {pid} became another program (exec), which is not followed yet: the counts end there"
+        );
+    }
     for (pid, site) in &detached.foreign {
         eprintln!("lancet: process {pid}: somebody else wrote at {site}; left as it is");
     }

@@ -19,6 +19,8 @@ pub struct Detached {
     pub processes: usize,
     /// Processes that had ended before.
     pub gone: usize,
+    /// Processes that have become another program by exec: it was not followed.
+    pub replaced: Vec<Pid>,
     /// Children that were forked meanwhile, among `processes`.
     pub children: usize,
     /// Sites restored.
@@ -91,10 +93,24 @@ impl Session {
         };
         let mut known: Vec<Pid> = Vec::new();
         let mut places: Vec<RuntimeAddr> = Vec::new();
+        if let (Some(watch), Some(command)) = (&self.command_exec, self.tracer.command_pid())
+            && watch.has_called_exec()
+        {
+            report.replaced.push(command);
+        }
+        self.command_exec = None;
         for process in std::mem::take(&mut self.processes) {
             places.extend(process.arenas.iter().map(|a| a.start));
             if process.has_ended() {
                 report.gone += 1;
+                process.record().finish();
+                continue;
+            }
+            if process.is_replaced() {
+                report.gone += 1;
+                if !report.replaced.contains(&process.pid) {
+                    report.replaced.push(process.pid);
+                }
                 process.record().finish();
                 continue;
             }

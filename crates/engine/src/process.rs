@@ -197,6 +197,15 @@ impl Process {
         sys::has_ended(self.pidfd.as_fd())
     }
 
+    /// Whether it has become another program: the memory that it was opened with is gone, and it
+    /// has other memory.
+    pub(crate) fn is_replaced(&self) -> bool {
+        let is_gone = |a: &Arena| self.memory.read_some(a.start, &mut [0]) == 0;
+        self.arenas.first().is_some_and(is_gone)
+            && procs::exe(self.pid).is_ok()
+            && procs::same(&self.identity)
+    }
+
     /// The pidfd, for waiting.
     pub(crate) fn pidfd(&self) -> &OwnedFd {
         &self.pidfd

@@ -20,6 +20,7 @@ use crate::error::{EngineError, Refused};
 use crate::guardian::Tracer;
 use crate::process::Process;
 use crate::sentinel;
+use crate::sys::exec_watch::ExecWatch;
 
 pub(crate) struct Probe {
     pub(crate) site: Site,
@@ -50,6 +51,8 @@ pub struct Session {
     pub(crate) domains: Vec<Domain>,
     pub(crate) processes: Vec<Process>,
     pub(crate) ended: usize,
+    /// Whether the command becomes another program after its start.
+    pub(crate) command_exec: Option<ExecWatch>,
 }
 
 impl Session {
@@ -68,6 +71,7 @@ impl Session {
             domains: Vec::new(),
             processes: Vec::new(),
             ended: 0,
+            command_exec: None,
         }
     }
 

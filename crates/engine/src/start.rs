@@ -17,6 +17,7 @@ use lancet_symbols::{Libc, Module, libc_facts};
 use crate::attach::Attached;
 use crate::error::EngineError;
 use crate::session::Session;
+use crate::sys::exec_watch::ExecWatch;
 
 /// Offsets of the debug registers in `struct user`.
 const DEBUG_REGISTERS: u64 = 848;
@@ -215,6 +216,10 @@ impl Session {
         })?;
         release(handle.start.as_raw_fd()).map_err(command.failed("starting the command"))?;
         let started = self.follow(&mut command);
+        if started.as_ref().is_ok_and(|s| s.attached.is_some()) {
+            // Where perf events are forbidden, only an exec whose program still runs is told of.
+            self.command_exec = ExecWatch::open(command.tid).ok();
+        }
         let _ = command.break_at(None);
         if sys::detach(command.tid, command.signal).is_err() {
             // It has ended, or was killed: its parent, the guardian, reaps it.

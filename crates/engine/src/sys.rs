@@ -1,5 +1,7 @@
 //! One function a system call, for what the standard library does not offer.
 
+pub(crate) mod exec_watch;
+
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
