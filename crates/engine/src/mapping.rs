@@ -13,7 +13,7 @@ use crate::catalog::Instance;
 use crate::error::EngineError;
 use crate::facts::facts;
 use crate::leftovers;
-use crate::pages::equals_file;
+use crate::pages::Originals;
 use crate::process::{Arena, Process};
 use crate::undo;
 
@@ -72,6 +72,11 @@ pub(crate) fn map_arenas(
         pid: process.pid,
         why: "no executable segment and no vdso has 256 unused bytes",
     })?;
+    let page = Some(room.address.0 & !(PAGE - 1)).filter(|_| room.of_file);
+    let spare = Spare {
+        room,
+        original: Originals::read(process.pid, &mappings, page.into_iter()),
+    };
     let leftovers = leftovers(process, &mappings);
     let stopped = hold.stop(process.pid)?;
     process.check_identity()?;
@@ -119,9 +124,7 @@ pub(crate) fn map_arenas(
         } else {
             Vec::new()
         };
-        map_one(
-            process, context, &stopped, &mappings, &unmapping, &room, arena,
-        )?;
+        map_one(process, context, &stopped, &unmapping, &spare, arena)?;
     }
     Ok(stopped.held_for())
 }
@@ -185,15 +188,21 @@ struct Plan<'a> {
 const PATH: u64 = 2048;
 const NAME: u64 = 2560;
 
+/// Where the first call runs from, and what the file has there: read before the stop.
+struct Spare {
+    room: slack::Slack,
+    original: Originals,
+}
+
 fn map_one(
     process: &mut Process,
     context: &Context<'_>,
     stopped: &Stopped,
-    mappings: &[Mapping],
     unmapping: &[Call],
-    room: &slack::Slack,
+    spare: &Spare,
     arena: Arena,
 ) -> Result<(), EngineError> {
+    let room = &spare.room;
     let record = process.record();
     let mut borrowed = Borrowed::from(stopped, &process.memory, &record.stub)?;
     let first = process.arenas.is_empty();
@@ -239,7 +248,7 @@ fn map_one(
     let needed = calls.len();
     // Not where a probe or somebody else's breakpoint lies in the same page.
     let page = RuntimeAddr(room.address.0 & !(PAGE - 1));
-    if first && room.of_file && equals_file(&process.memory, mappings, page) {
+    if first && spare.original.all_equal(&process.memory) {
         calls.push(Call::new(
             "madvise",
             libc::SYS_madvise,

@@ -45,6 +45,11 @@ impl Originals {
         Self { pages: read }
     }
 
+    /// Whether there are pages, and all of them hold what their file holds.
+    pub(crate) fn all_equal(&self, memory: &Memory) -> bool {
+        !self.pages.is_empty() && self.equal(memory).len() == self.pages.len()
+    }
+
     /// Pages that hold what their file holds.
     fn equal(&self, memory: &Memory) -> Vec<u64> {
         let mut now = vec![0; PAGE as usize];
@@ -94,12 +99,6 @@ impl Originals {
         }
         borrowed.give_back()
     }
-}
-
-/// Whether a page of a private file mapping holds what its file holds.
-pub(crate) fn equals_file(memory: &Memory, mappings: &[Mapping], page: RuntimeAddr) -> bool {
-    let originals = Originals::read(memory.pid(), mappings, [page.0].into_iter());
-    !originals.equal(memory).is_empty()
 }
 
 /// The file of a mapping. Through the mapping itself where that is allowed: a path may name
