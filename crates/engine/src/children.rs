@@ -36,7 +36,17 @@ fn has_arena(memory: &Memory, places: &[RuntimeAddr], session: [u64; 2]) -> bool
         .any(|&start| arena::read_header(memory, start).is_some_and(|h| h.session == session))
 }
 
+/// When a process began, in the kernel's ticks.
+fn start_time(pid: Pid) -> Option<u64> {
+    procs::identity(pid)
+        .ok()
+        .map(|identity| identity.start_time)
+}
+
 /// Takes the probes out of all children; `known` processes are done already.
+///
+/// A process that is older than this one, the tracer or its guardian, is nobody's child since then.
+/// Its memory is not read: that would wait for as long as it keeps its memory map busy.
 pub(crate) fn restore_all(
     places: &[RuntimeAddr],
     session: [u64; 2],
@@ -47,6 +57,7 @@ pub(crate) fn restore_all(
         return;
     }
     let own = Pid(std::process::id() as i32);
+    let began = start_time(own).unwrap_or(0);
     let mut failed: Vec<Pid> = Vec::new();
     let mut empty_passes = 0;
     for _pass in 0..1000 {
@@ -55,6 +66,9 @@ pub(crate) fn restore_all(
         let mut vanished = false;
         for pid in procs::pids().unwrap_or_default() {
             if pid == own || failed.contains(&pid) {
+                continue;
+            }
+            if !known.contains(&pid) && start_time(pid).is_some_and(|start| start < began) {
                 continue;
             }
             let memory = match Memory::open(pid) {
