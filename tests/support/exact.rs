@@ -1,5 +1,8 @@
 //! What the suite about exact counts asks of targets, compilers and other tracers.
 
+// Each suite is a program of its own and uses a part of this.
+#![allow(dead_code)]
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};

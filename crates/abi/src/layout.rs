@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! 0      magic, version, counts; descriptors of the maps
+//! 1152   how often each invariant was broken
 //! 2048   histogram table
 //! 4136   `on`, then the CPU table for ids -2, -1, 0, 1, ...
 //! ..     entries of each map, 16 bytes a key           (page aligned)
@@ -17,6 +18,7 @@
 
 use crate::error::LayoutError;
 use crate::histogram;
+use crate::invariant::Invariant;
 use crate::memory::Memory;
 use crate::units::FileOffset;
 
@@ -42,7 +44,10 @@ const WORD_SLOTS: u64 = 24;
 const WORD_MAPS: u64 = 32;
 const WORD_SIZE: u64 = 40;
 const MAP_TABLE: u64 = 128;
+const BROKEN: u64 = MAP_TABLE + 16 * MAX_MAPS as u64;
 const HISTOGRAM: u64 = 2048;
+// The words of the invariants end before the table behind them.
+const _: () = assert!(BROKEN + 8 * Invariant::ALL.len() as u64 <= HISTOGRAM);
 const ON: u64 = PAGE + LINE - 24;
 const CPU_ZERO: u64 = PAGE + LINE;
 
@@ -384,6 +389,24 @@ impl Layout {
     #[must_use]
     pub const fn histogram(&self) -> u64 {
         HISTOGRAM
+    }
+
+    /// Offset of the word that counts how often an invariant was broken.
+    #[must_use]
+    pub const fn broken(&self, invariant: Invariant) -> u64 {
+        BROKEN + 8 * (invariant.number() as u64 - 1)
+    }
+
+    /// Bytes from one CPU's block to the next one's.
+    #[must_use]
+    pub const fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// Bytes of each half of a block.
+    #[must_use]
+    pub const fn half(&self) -> u64 {
+        self.half
     }
 
     /// Offset of a CPU's block; `None` for a CPU that is not in the table.

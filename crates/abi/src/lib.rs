@@ -8,6 +8,7 @@
 //! | part | written by | read by |
 //! |---|---|---|
 //! | header words, histogram table | tracer, once, before the file is shared | actions, tracer |
+//! | words of broken invariants | actions of a session that checks itself | tracer |
 //! | `on` word and CPU table | tracer or guardian (off switch) | every action |
 //! | entries of keyed maps | actions, one 16-byte compare-and-swap each | actions, tracer |
 //! | one block of slots per CPU | actions on that CPU | tracer |
@@ -18,6 +19,7 @@
 pub mod counter;
 pub mod error;
 pub mod histogram;
+pub mod invariant;
 pub mod layout;
 pub mod map;
 pub mod memory;
@@ -27,6 +29,7 @@ pub mod ring;
 pub mod units;
 
 pub use error::LayoutError;
+pub use invariant::Invariant;
 pub use layout::{Layout, LayoutBuilder, MapId, MapLayout, SlotId};
 pub use memory::{Memory, Shared, SharedMut};
 pub use reader::{Entry, Region};

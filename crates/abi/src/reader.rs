@@ -4,6 +4,7 @@
 //! reads outside the memory, whatever it finds.
 
 use crate::error::LayoutError;
+use crate::invariant::Invariant;
 use crate::layout::{Layout, MapId, SlotId};
 use crate::map;
 use crate::memory::Memory;
@@ -61,6 +62,12 @@ impl<M: Memory> Region<M> {
         self.memory
             .load(self.layout.on())
             .is_some_and(|word| word != 0)
+    }
+
+    /// How often checking hits found this invariant broken.
+    pub fn broken(&self, invariant: Invariant) -> u64 {
+        let at = self.layout.broken(invariant);
+        self.memory.load(at).unwrap_or_default()
     }
 
     /// The value of the slot `index` places after `slot`, over all CPUs and

@@ -1,6 +1,7 @@
 //! The `lancet` command: count calls in running programs, and leave no trace.
 
 mod bench;
+mod checks;
 mod clean;
 mod count;
 mod list;

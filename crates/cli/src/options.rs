@@ -83,6 +83,10 @@ pub(crate) struct SessionOptions {
     /// No banner and no warnings
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Assert at each hit what the hit path relies on, and end with status 1 if it did not hold
+    /// (for tests of lancet itself; also by LANCET_CHECK=1)
+    #[arg(long, hide = true)]
+    pub(crate) check: bool,
     /// Name every refused function, and show times
     #[arg(short, long)]
     pub(crate) verbose: bool,

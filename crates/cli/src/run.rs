@@ -11,6 +11,7 @@ use lancet_engine::{
     Tracer, launch,
 };
 
+use crate::checks::Checks;
 use crate::options::SessionOptions;
 use crate::probes::{self, By, Found};
 use crate::report::{self, Printer, Source};
@@ -90,6 +91,8 @@ fn process_of(id: i32) -> Result<i32> {
 fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
     let report = report::open(&job.options)?;
     let mut session = Session::open(tracer);
+    session.check(Checks::wanted(&job.options));
+    let mut checks = Checks::default();
     let (source, probes, mut refused) = register(job, found, &mut session)?;
     if probes == 0 {
         summarise(&job.options, &refused, probes + refused.len());
@@ -124,7 +127,7 @@ fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
     printer.attached(probes)?;
     let in_all = probes + refused.iter().filter(|r| r.pid.is_none()).count();
     summarise(&job.options, &refused, in_all);
-    let ended = wait(job, &mut session, &mut printer)?;
+    let ended = wait(job, &mut session, &mut printer, &mut checks)?;
     let detached = session.detach();
     if ended != Event::CommandEnded {
         tracer.signal_command(libc::SIGTERM);
@@ -134,7 +137,9 @@ fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
         &session,
         job.options.interval.is_none() && !job.options.json,
     )?;
+    checks.tell(&session)?;
     Ok(match (ended, tracer.command_status()) {
+        _ if checks.failed() => 1,
         (Event::CommandEnded, Some(status)) => exit_code(status),
         _ => u8::from(!detached.failed.is_empty()),
     })
@@ -241,7 +246,12 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
 }
 
 /// Waits for the end, printing at intervals.
-fn wait(job: &Job, session: &mut Session, printer: &mut Printer) -> Result<Event> {
+fn wait(
+    job: &Job,
+    session: &mut Session,
+    printer: &mut Printer,
+    checks: &mut Checks,
+) -> Result<Event> {
     let start = Instant::now();
     let end = job
         .options
@@ -258,7 +268,7 @@ fn wait(job: &Job, session: &mut Session, printer: &mut Printer) -> Result<Event
                     && now >= due
                 {
                     next = Some((due + step).max(now));
-                    if let Err(error) = printer.print(session) {
+                    if let Err(error) = printer.print(session).and_then(|()| checks.tell(session)) {
                         session.detach();
                         return Err(error);
                     }

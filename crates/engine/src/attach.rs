@@ -87,6 +87,8 @@ pub(crate) struct Context<'a> {
     pub(crate) binaries: &'a [Arc<crate::catalog::Binary>],
     /// Whether all calls are watched that make children on their parent's thread block.
     pub(crate) certain: bool,
+    /// Whether hits assert their invariants.
+    pub(crate) check: bool,
 }
 
 /// Puts all wanted sites into one process.

@@ -66,6 +66,7 @@ pub use consumer::{Consumer, Kind, MapHandle, ProbeId, Row, Total};
 pub use detach::Detached;
 pub use error::{EngineError, Refused};
 pub use guardian::{Command, Event, Tracer, launch};
+pub use lancet_abi::Invariant;
 pub use lancet_jit::{Key, Register, Value};
 pub use leftovers::{Leftover, clean, status};
 pub use session::{Session, sites};

@@ -21,6 +21,8 @@ const PAGE: u64 = 4096;
 /// Room kept for one pad. Most take half of it.
 const PAD_ROOM: u64 = 512;
 const ACTION_ROOM: u64 = 512;
+/// What checks add to it.
+const CHECK_ROOM: u64 = 1024;
 
 /// Groups text that one arena can reach.
 fn clusters(instances: &[Instance]) -> Vec<Range<RuntimeAddr>> {
@@ -60,7 +62,8 @@ pub(crate) fn map_arenas(
         return Ok(Duration::ZERO);
     }
     let region_length = context.domain.file.length();
-    let pads = PAD_ROOM + ACTION_ROOM;
+    let checks = if context.check { CHECK_ROOM } else { 0 };
+    let pads = PAD_ROOM + ACTION_ROOM + checks;
     let code_length =
         (arena::overhead(capacity) + u64::from(wanted.max(16)) * pads).next_multiple_of(PAGE);
     let total = code_length + region_length + PAGE;

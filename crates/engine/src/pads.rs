@@ -128,6 +128,7 @@ pub(crate) fn write_pads(
                 mode: arena.mode,
                 region: arena.region,
                 layout: context.layout.clone(),
+                check: context.check,
             };
             let form = if want.lock_only {
                 Form::LockOnly

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use lancet_abi::Invariant;
+
 use crate::consumer::{MapHandle, ProbeId, Row, Total};
 use crate::error::EngineError;
 use crate::session::Session;
@@ -27,6 +29,19 @@ impl Session {
             }
         }
         Ok(Some(Total::of(kind, &slots)))
+    }
+
+    /// What hits of a session that [checks](Self::check) found broken so far, and how often, over
+    /// all processes.
+    pub fn broken(&self) -> Result<Vec<(Invariant, u64)>, EngineError> {
+        let mut times = Invariant::ALL.map(|invariant| (invariant, 0u64));
+        for domain in &self.domains {
+            let region = domain.region()?;
+            for (invariant, times) in &mut times {
+                *times = times.wrapping_add(region.broken(*invariant));
+            }
+        }
+        Ok(times.into_iter().filter(|(_, times)| *times > 0).collect())
     }
 
     /// The rows of a map, over all processes, in no order; and the hits that found it full.

@@ -53,6 +53,7 @@ pub struct Session {
     pub(crate) ended: usize,
     /// Whether the command becomes another program after its start.
     pub(crate) command_exec: Option<ExecWatch>,
+    check: bool,
 }
 
 impl Session {
@@ -72,7 +73,15 @@ impl Session {
             processes: Vec::new(),
             ended: 0,
             command_exec: None,
+            check: false,
         }
+    }
+
+    /// Whether hits in processes that are attached from now on assert what the hit path relies
+    /// on; [`broken`](Self::broken) tells what did not hold. For tests of lancet: a hit costs many
+    /// times what it does else, and 152 bytes more of the stack.
+    pub fn check(&mut self, check: bool) {
+        self.check = check;
     }
 
     /// Declares a map for [`Consumer::Keyed`]; before the first process is attached.
@@ -341,6 +350,7 @@ impl Session {
             instances: &instances,
             binaries: &binaries,
             certain: guards.certain,
+            check: self.check,
         };
         attach::attach(process, &context, &wanted, hold)
     }

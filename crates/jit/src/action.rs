@@ -159,6 +159,9 @@ pub struct Env {
     pub region: RuntimeAddr,
     /// The region's layout.
     pub layout: Layout,
+    /// Whether each hit asserts [`lancet_abi::Invariant`] and counts in the region what does not
+    /// hold. For tests: such a hit costs many times as much, and more stack.
+    pub check: bool,
 }
 
 /// Machine code for one address in one process.

@@ -1,7 +1,7 @@
 //! One addition to one slot: the rseq section and the lock form.
 
 use iced_x86::code_asm::{
-    AsmRegister64, CodeLabel, byte_ptr, ch, dword_ptr, eax, ecx, qword_ptr, rax, rcx,
+    AsmRegister64, CodeLabel, byte_ptr, ch, dword_ptr, eax, ecx, qword_ptr, r9, rax, rcx,
 };
 use iced_x86::{Code as Op, IcedError, Instruction, Register as R};
 use lancet_abi::SlotId;
@@ -10,15 +10,15 @@ use crate::action::Rseq;
 use crate::emitter::{Emitter, Section};
 
 /// Selector of the descriptor whose limit holds the CPU's number.
-const CPU_SELECTOR: u32 = 0x7b;
+pub(crate) const CPU_SELECTOR: u32 = 0x7b;
 /// Offsets in the rseq area: cpu_id, which unlike cpu_id_start says when the
 /// thread is not registered, and the pointer to the current descriptor.
 const CPU_ID: i32 = 4;
-const RSEQ_CS: i32 = 8;
+pub(crate) const RSEQ_CS: i32 = 8;
 
 /// Whether this machine, and so each target on it, has rdpid: it reads the
 /// CPU's number in a twentieth of the time that lsl takes.
-fn has_rdpid() -> bool {
+pub(crate) fn has_rdpid() -> bool {
     const STRUCTURED_FEATURES: u32 = 7;
     // Asked once: in a virtual machine cpuid takes microseconds.
     static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
@@ -52,6 +52,7 @@ impl Emitter<'_> {
         let mut to_slow = self.asm.create_label();
         let mut done = self.asm.create_label();
         self.load_mode()?;
+        self.check_mode()?;
         self.asm.jrcxz(fast)?;
         self.asm.set_label(&mut to_slow)?;
         self.asm.jmp(slow)?;
@@ -94,13 +95,23 @@ impl Emitter<'_> {
         // its end can't occur: the table has an entry for each possible CPU.
         self.asm
             .movsxd(rax, dword_ptr(i64::from(rseq.area_from_fs + CPU_ID)).fs())?;
+        let check = self.env.check;
+        if check {
+            self.asm.mov(r9, rax)?;
+        }
         self.lea_region(rcx, self.env.layout.cpu_table())?;
         self.asm.mov(rcx, qword_ptr(rcx + rax * 8))?;
         self.asm.jrcxz(to_slow)?;
+        if check {
+            self.check_section(descriptor, rseq, to_slow)?;
+        }
         self.lea_region(rax, self.env.layout.rseq_slot(addition.slot))?;
         self.asm.lea(rcx, rcx + rax)?;
         if let Some(index) = addition.index {
             self.asm.lea(rcx, rcx + index * 8)?;
+        }
+        if check {
+            self.check_rseq_half(to_slow)?;
         }
         self.asm.mov(rax, qword_ptr(rcx))?;
         match addition.addend {
@@ -141,18 +152,35 @@ impl Emitter<'_> {
         self.asm.jb(known)?;
         self.asm.xor(ecx, ecx)?;
         self.asm.set_label(&mut known)?;
+        let check = self.env.check;
+        if check {
+            self.asm.mov(r9, rcx)?;
+        }
         self.lea_region(rax, self.env.layout.cpu_table())?;
         self.asm.mov(rcx, qword_ptr(rax + rcx * 8))?;
         self.asm.test(rcx, rcx)?;
-        self.asm.jne(backed)?;
+        if check {
+            let mut null = self.asm.create_label();
+            self.asm.je(null)?;
+            self.check_block(backed)?;
+            self.asm.set_label(&mut null)?;
+        } else {
+            self.asm.jne(backed)?;
+        }
         // The table was nulled after the look at `on`: CPU 0 always has a block.
         let first = self.env.layout.block(0).unwrap_or_default();
         self.asm.mov(rcx, first)?;
         self.asm.set_label(&mut backed)?;
+        if check {
+            self.asm.mov(r9, rcx)?;
+        }
         self.lea_region(rax, self.env.layout.lock_slot(addition.slot))?;
         self.asm.add(rcx, rax)?;
         if let Some(index) = addition.index {
             self.asm.lea(rcx, rcx + index * 8)?;
+        }
+        if check {
+            self.check_lock_half(off)?;
         }
         match addition.addend {
             None => self.asm.lock().add(qword_ptr(rcx), 1)?,
@@ -165,12 +193,14 @@ impl Emitter<'_> {
     /// Goes to `off` where hits don't count. Writes flags and rcx.
     pub(crate) fn skip_if_off(&mut self, off: CodeLabel) -> Result<(), IcedError> {
         self.load_mode()?;
+        self.check_mode()?;
         self.asm.test(ch, ch)?;
         self.asm.jne(off)?;
         let on = self.region_mem(self.env.layout.on());
         let compare = Instruction::with2(Op::Cmp_rm64_imm8, on, 0i32)?;
         self.asm.add_instruction(compare)?;
-        self.asm.je(off)
+        self.asm.je(off)?;
+        self.check_on()
     }
 
     /// Replaces rdx, a value, by its histogram bucket. Uses rcx, writes no

@@ -6,6 +6,7 @@ use lancet_abi::units::RuntimeAddr;
 use lancet_abi::{MapLayout, histogram, map, private};
 
 use crate::action::{Action, Code, Env, Form, Key, Mark, Update, Value};
+use crate::checking;
 use crate::counter::Addition;
 use crate::emitter::{Emitter, Source, absolute, source};
 use crate::error::JitError;
@@ -127,7 +128,8 @@ fn assemble(
     let mut emitter = Emitter::new(env, form, at, site)?;
     let keyed = steps.iter().any(|step| matches!(step, Step::Keyed { .. }));
     let conditional = matches!(mark, Some(Mark::CloneFlags { .. }));
-    let flags = conditional || !steps.is_empty() && (keyed || emitter.rseq().is_none());
+    let flags =
+        conditional || !steps.is_empty() && (keyed || env.check || emitter.rseq().is_none());
     let registers = registers(steps, mark, &emitter);
     if steps.is_empty() && mark.is_none() {
         return Ok(Code {
@@ -167,6 +169,9 @@ fn registers(steps: &[Step], mark: Option<Mark>, emitter: &Emitter<'_>) -> Vec<A
     }
     if conditional || !steps.is_empty() {
         registers.push(rax);
+    }
+    if emitter.env.check && !steps.is_empty() {
+        registers.extend(checking::SCRATCH);
     }
     for step in steps {
         match step {

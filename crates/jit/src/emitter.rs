@@ -87,6 +87,9 @@ impl<'e> Emitter<'e> {
     ) -> Result<(), IcedError> {
         self.asm.lea(rsp, rsp - RED_ZONE)?;
         self.depth = RED_ZONE;
+        if self.env.check {
+            self.copy_state()?;
+        }
         for &register in registers {
             self.push(register)?;
             self.saved.push((register.into(), self.depth));
@@ -106,7 +109,20 @@ impl<'e> Emitter<'e> {
         for &register in registers.iter().rev() {
             self.pop(register)?;
         }
-        self.asm.lea(rsp, rsp + RED_ZONE)
+        if self.env.check {
+            self.check_state()?;
+        }
+        self.asm.lea(rsp, rsp + self.depth)
+    }
+
+    /// Bytes between the stack pointer at the site and now.
+    pub(crate) fn depth(&self) -> i32 {
+        self.depth
+    }
+
+    /// Something was pushed that is no register.
+    pub(crate) fn grow(&mut self, bytes: i32) {
+        self.depth += bytes;
     }
 
     pub(crate) fn push(&mut self, register: AsmRegister64) -> Result<(), IcedError> {

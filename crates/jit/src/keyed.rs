@@ -25,6 +25,7 @@ impl Emitter<'_> {
             probe: self.asm.create_label(),
             next: self.asm.create_label(),
             miss: self.asm.create_label(),
+            full: self.asm.create_label(),
             found: self.asm.create_label(),
             update: self.asm.create_label(),
         };
@@ -58,6 +59,7 @@ impl Emitter<'_> {
         self.asm.cmp(qword_ptr(rdi + 8), rsi)?;
         self.asm.jne(search.next)?;
         self.asm.set_label(&mut search.found)?;
+        self.check_entry(&map, meta_operand, search.full)?;
         if map.width == 1 {
             self.asm.lea(edi, rax + map.values.0.cast_signed())?;
         } else {
@@ -128,6 +130,7 @@ impl Emitter<'_> {
         self.asm
             .add_instruction(Instruction::with1(Op::Dec_rm64, iced_x86::Register::R8)?)?;
         self.asm.jne(search.probe)?;
+        self.asm.set_label(&mut search.full)?;
         self.asm.mov(edi, map.dropped.0)?;
         if has_addend {
             self.asm.mov(esi, 1)?;
@@ -142,6 +145,7 @@ struct Search {
     probe: CodeLabel,
     next: CodeLabel,
     miss: CodeLabel,
+    full: CodeLabel,
     found: CodeLabel,
     update: CodeLabel,
 }

@@ -6,12 +6,14 @@
 //! id can't be read), and leave every register and flag as found. Counters are
 //! per CPU: an rseq section of plain moves where the thread's rseq state is
 //! certain ([`Form::Fused`]), a lock-prefixed addition elsewhere.
+//! With [`Env::check`] the code also asserts what it relies on.
 //! [`verify`] decodes what was emitted and proves its bounds independently.
 //!
 //! The caller maps region, private page and code, and answers for the rseq
 //! area that it names in [`Env`]. Not for scripts: they need a compiler.
 
 pub mod action;
+mod checking;
 mod counter;
 mod emit;
 mod emitter;
@@ -20,6 +22,7 @@ mod keyed;
 mod verify;
 
 pub use action::{Action, Code, Env, Form, Key, Mark, Register, Rseq, Update, Value};
+pub use checking::CANARY;
 pub use emit::emit;
 pub use error::JitError;
 pub use verify::verify;

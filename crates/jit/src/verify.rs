@@ -16,6 +16,7 @@ use lancet_abi::map::MAX_PROBES;
 use lancet_abi::units::RuntimeAddr;
 
 use crate::action::{Code, Env};
+use crate::checking::FRAME;
 use crate::error::JitError;
 
 mod state;
@@ -24,6 +25,8 @@ use state::{FlagState, Holds, State};
 
 /// Most bytes under the site's stack pointer, the red zone among them.
 const MAX_DEPTH: i64 = 256;
+/// As much, and the frame of copies, where the code checks itself.
+const MAX_CHECKED_DEPTH: i64 = MAX_DEPTH + FRAME as i64;
 const RED_ZONE: i64 = 128;
 const GETTID: i64 = 186;
 
@@ -36,6 +39,8 @@ const GETTID: i64 = 186;
 /// lie in the region, the mode word and its own descriptors, or are the rseq
 /// fields and the thread's id; the target's own registers are followed nowhere
 /// but to the four bytes at rdi, a clone call's flags.
+///
+/// Code that checks itself may also push the flags, and takes 152 bytes of stack more.
 ///
 /// # Errors
 /// [`JitError::Verify`] names the first instruction that breaks a rule.
@@ -282,17 +287,34 @@ impl Graph<'_> {
         }
     }
 
+    /// Most bytes under the site's stack pointer.
+    fn deepest(&self) -> i64 {
+        if self.env.check {
+            MAX_CHECKED_DEPTH
+        } else {
+            MAX_DEPTH
+        }
+    }
+
     /// What one instruction does to a state.
     fn step(&self, offset: u32, i: &Instruction, mut state: State) -> Result<State, JitError> {
         let (first, second) = (i.op0_register(), i.op1_register());
         let old = state.get(R::RAX);
         match i.mnemonic() {
             Mnemonic::Push if first.is_gpr64() => {
-                if state.depth < RED_ZONE || state.depth + 8 > MAX_DEPTH {
+                if state.depth < RED_ZONE || state.depth + 8 > self.deepest() {
                     return self.broken(offset, "a push into the red zone or too deep");
                 }
                 state.depth += 8;
                 state.push(state.get(first));
+                return Ok(state);
+            }
+            Mnemonic::Pushfq if self.env.check && state.depth >= RED_ZONE => {
+                state.depth += 8;
+                if state.depth > self.deepest() {
+                    return self.broken(offset, "a push into the red zone or too deep");
+                }
+                state.push(Holds::Anything);
                 return Ok(state);
             }
             Mnemonic::Pop if first.is_gpr64() && first != R::RSP => {
@@ -304,7 +326,7 @@ impl Graph<'_> {
             Mnemonic::Lea if first == R::RSP => {
                 let plain = i.memory_base() == R::RSP && i.memory_index() == R::None;
                 state.depth -= i.memory_displacement64().cast_signed();
-                if !plain || state.depth < 0 || state.depth > MAX_DEPTH {
+                if !plain || state.depth < 0 || state.depth > self.deepest() {
                     return self.broken(offset, "the stack pointer is lost or too deep");
                 }
                 let depth = state.depth;
@@ -353,6 +375,15 @@ impl Graph<'_> {
             }
             Mnemonic::Sahf if old == Holds::Flags && flags == FlagState::Overflow => {
                 state.flags = FlagState::Original;
+            }
+            Mnemonic::Mov
+                if first.is_gpr64()
+                    && i.op1_kind() == OpKind::Memory
+                    && i.memory_base() == R::RSP
+                    && i.memory_index() == R::None =>
+            {
+                let depth = state.depth - i.memory_displacement64().cast_signed();
+                state.set(first, state.word(depth));
             }
             Mnemonic::Mov
                 if first.is_gpr32() && second == R::None && i.op1_kind() == OpKind::Immediate32 =>

@@ -363,6 +363,7 @@ fn storm(threads: u64, n: u64) {
         .map(|b| world.region().slot_total(HIST, b).unwrap())
         .sum();
     assert_eq!(hist - hist_before, threads * n + signals);
+    assert_eq!(world.broken(), []);
 }
 
 #[test]

@@ -78,6 +78,15 @@ impl State {
             .unwrap_or(Holds::Anything)
     }
 
+    /// The word whose lower end is this deep.
+    pub(super) fn word(&self, depth: i64) -> Holds {
+        usize::try_from(depth)
+            .ok()
+            .filter(|depth| depth % 8 == 0)
+            .and_then(|depth| *self.stack.get(depth / 8)?)
+            .unwrap_or(Holds::Anything)
+    }
+
     /// Words deeper than this are no longer on the stack.
     pub(super) fn forget_below(&mut self, depth: i64) {
         for (n, word) in self.stack.iter_mut().enumerate() {

@@ -17,6 +17,7 @@ fn env() -> Env {
         mode: RuntimeAddr(0x7fff_0000_0000),
         region: RuntimeAddr(0x100_0000),
         layout: b.build(4).unwrap(),
+        check: false,
     }
 }
 
@@ -38,6 +39,10 @@ fn refused(bytes: &[u8], expected: &str) {
 }
 
 fn sample() -> Code {
+    sample_for(&env())
+}
+
+fn sample_for(env: &Env) -> Code {
     let update = Update::Hist(Value::Arg(3));
     let keyed = Action::Keyed {
         map: lancet_abi::MapId(0),
@@ -55,7 +60,7 @@ fn sample() -> Code {
             when: crate::Mark::Always,
         },
     ];
-    emit(&actions, Form::Fused, &env(), AT, AT).unwrap()
+    emit(&actions, Form::Fused, env, AT, AT).unwrap()
 }
 
 #[test]
@@ -215,4 +220,50 @@ fn lock_only_never_reads_fs() {
     assert_eq!(through_fs(Form::LockOnly), 0);
     // Descriptor and CPU of three sections, the thread's id twice.
     assert_eq!(through_fs(Form::Fused), 8);
+}
+
+#[test]
+fn code_that_checks_itself_has_rules_of_its_own() {
+    let mut checked = env();
+    checked.check = true;
+    let code = sample_for(&checked);
+    verify(&code, &checked, AT).unwrap();
+    assert!(verify(&code, &env(), AT).is_err(), "too deep, and pushfq");
+    verify(&sample(), &checked, AT).unwrap();
+    refused(&[0x48, 0x8d, 0x64, 0x24, 0x80, 0x9c], "stack pointer");
+
+    // What the actions give back is proven though it is compared with copies: two pops change
+    // places. So are the copies: each load of one loads another.
+    let end = code.bytes.len();
+    let saves = code.entry as usize..end;
+    let decoder = Decoder::with_ip(64, &code.bytes, 0, DecoderOptions::NONE);
+    let all: Vec<Instruction> = decoder.into_iter().collect();
+    let byte = |i: &Instruction| (i.ip() as usize, i.len());
+    let mut pops = all.windows(2).filter(|pair| {
+        let one = |i: &Instruction| i.mnemonic() == Mnemonic::Pop && i.len() == 1;
+        saves.contains(&(pair[0].ip() as usize)) && pair.iter().all(one)
+    });
+    let (at, _) = byte(&pops.next().expect("two registers are saved")[0]);
+    let mut swapped = code.clone();
+    swapped.bytes.swap(at, at + 1);
+    assert!(verify(&swapped, &checked, AT).is_err());
+
+    let loads = all.iter().filter(|i| {
+        i.mnemonic() == Mnemonic::Mov
+            && (i.ip() as u32) < code.entry
+            && i.memory_base() == R::RSP
+            && i.memory_displacement64() >= 24
+            && i.op0_register().is_gpr64()
+    });
+    let mut changed = 0;
+    for load in loads {
+        let mut other = code.clone();
+        let (at, length) = byte(load);
+        // The displacement is the instruction's end, of one byte or of four.
+        let wide = load.memory_displacement64() >= 128;
+        other.bytes[at + length - if wide { 4 } else { 1 }] ^= 8;
+        assert!(verify(&other, &checked, AT).is_err(), "{load}");
+        changed += 1;
+    }
+    assert!(changed >= 15, "{changed} loads of copies");
 }

@@ -5,7 +5,7 @@
 use std::arch::naked_asm;
 
 use lancet_abi::units::RuntimeAddr;
-use lancet_abi::{Layout, Region, Shared};
+use lancet_abi::{Invariant, Layout, Region, Shared};
 use lancet_jit::{Action, Env, Form, Rseq, emit};
 
 unsafe extern "C" {
@@ -16,6 +16,9 @@ unsafe extern "C" {
 /// Bytes for code, unless said otherwise.
 const ROOM: usize = 1 << 20;
 
+/// Whether this suite's code asserts its invariants.
+pub const CHECKED: bool = !matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"exec" | b"hit_cost");
+
 /// One session in this process. Mapped until the process ends: a thread's rseq
 /// pointer may refer to its code for as long.
 pub struct World {
@@ -23,12 +26,23 @@ pub struct World {
     base: *mut u8,
     code: u64,
     used: u64,
+    /// Whether invariants are broken on purpose.
+    pub breaks: bool,
 }
 
 // SAFETY: raw addresses of mappings that stay.
 unsafe impl Send for World {}
 // SAFETY: as above.
 unsafe impl Sync for World {}
+
+impl Drop for World {
+    /// Whatever a suite did, its hits found nothing broken, unless it broke something on purpose.
+    fn drop(&mut self) {
+        if !self.breaks && !std::thread::panicking() {
+            assert_eq!(self.broken(), []);
+        }
+    }
+}
 
 pub type Hit = extern "C" fn(u64);
 
@@ -100,12 +114,14 @@ impl World {
             mode: RuntimeAddr(mode as u64),
             region: RuntimeAddr(base as u64),
             layout,
+            check: CHECKED,
         };
         Self {
             env,
             base,
             code: code as u64,
             used: 0,
+            breaks: false,
         }
     }
 
@@ -116,11 +132,30 @@ impl World {
         Region::with_layout(memory, layout).unwrap()
     }
 
+    /// Invariants that hits found broken, and how often.
+    pub fn broken(&self) -> Vec<(Invariant, u64)> {
+        let region = self.region();
+        let each = Invariant::ALL.map(|invariant| (invariant, region.broken(invariant)));
+        each.into_iter().filter(|(_, times)| *times != 0).collect()
+    }
+
     /// Emitted code for `actions`, then `behind`; the address of its entry.
     pub fn code(&mut self, actions: &[Action], form: Form, behind: fn(u64) -> Vec<u8>) -> u64 {
+        self.changed(actions, form, behind, |_| {})
+    }
+
+    /// The same, with the code changed once it is verified.
+    pub fn changed(
+        &mut self,
+        actions: &[Action],
+        form: Form,
+        behind: fn(u64) -> Vec<u8>,
+        change: impl FnOnce(&mut lancet_jit::Code),
+    ) -> u64 {
         let at = RuntimeAddr(self.code + self.used);
-        let code = emit(actions, form, &self.env, at, RuntimeAddr(SITE)).unwrap();
+        let mut code = emit(actions, form, &self.env, at, RuntimeAddr(SITE)).unwrap();
         lancet_jit::verify(&code, &self.env, at).unwrap();
+        change(&mut code);
         let behind = behind(at.0 + code.bytes.len() as u64);
         // Pages of its own, so that none is ever writable and executable.
         let len = (code.bytes.len() + behind.len()).next_multiple_of(4096);
@@ -173,6 +208,10 @@ impl World {
                 .add(byte as usize)
                 .read_volatile()
         }
+    }
+
+    pub fn write_word(&self, offset: u64, word: u64) {
+        self.write(offset, &word.to_ne_bytes());
     }
 
     pub fn switch_off(&self) {
