@@ -18,7 +18,10 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use lancet_abi::units::{Pid, RuntimeAddr, Tid};
@@ -210,7 +213,12 @@ fn sharers(pid: Pid) -> Vec<Pid> {
 
 /// The id that the kernel gave out last: the same twice means that nothing was born between.
 fn last_born() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    // Opened once: it is read while threads stand still.
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let file = FILE.get_or_init(|| File::open("/proc/loadavg").ok());
+    let mut bytes = [0; 256];
+    let length = file.as_ref()?.read_at(&mut bytes, 0).ok()?;
+    let text = std::str::from_utf8(&bytes[..length]).ok()?;
     text.split_whitespace().last().map(str::to_owned)
 }
 
