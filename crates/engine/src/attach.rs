@@ -11,6 +11,7 @@ use std::time::Duration;
 use lancet_abi::units::Pid;
 use lancet_isa::Plan;
 use lancet_jit::Action;
+use lancet_procs::Mapping;
 use lancet_remote::{RemoteError, StopBudget, Stopped};
 
 use crate::catalog::Instance;
@@ -83,6 +84,8 @@ pub(crate) struct Context<'a> {
     pub(crate) session: [u64; 2],
     pub(crate) guardian: (i32, u64),
     pub(crate) layout: &'a lancet_abi::Layout,
+    /// The process's mappings a moment ago.
+    pub(crate) mappings: &'a [Mapping],
     pub(crate) instances: &'a [Instance],
     pub(crate) binaries: &'a [Arc<crate::catalog::Binary>],
     /// Whether all calls are watched that make children on their parent's thread block.
@@ -104,8 +107,9 @@ pub(crate) fn attach(
         ..Attached::default()
     };
     let mut patience = Patience::new();
+    let mut known = Some(context.mappings.to_vec());
     report.longest_stop = loop {
-        match map_arenas(process, context, wanted.len() as u32, hold) {
+        match map_arenas(process, context, wanted.len() as u32, hold, known.take()) {
             Err(error) if may_pass(&error) && patience.again() => {}
             other => break other?,
         }

@@ -41,12 +41,14 @@ fn clusters(instances: &[Instance]) -> Vec<Range<RuntimeAddr>> {
     groups
 }
 
-/// Maps the arenas that are missing. The first of the two stops.
+/// Maps the arenas that are missing. The first of the two stops. `known` are mappings that were
+/// read just now, for the first try.
 pub(crate) fn map_arenas(
     process: &mut Process,
     context: &Context<'_>,
     wanted: u32,
     hold: Hold,
+    known: Option<Vec<Mapping>>,
 ) -> Result<Duration, EngineError> {
     let capacity = wanted.next_power_of_two().max(64);
     let groups: Vec<Range<RuntimeAddr>> = {
@@ -70,7 +72,10 @@ pub(crate) fn map_arenas(
 
     // What can be looked up while the process runs: should a place be taken meanwhile, the kernel
     // refuses it and all is tried again.
-    let mappings = procs::mappings(process.pid)?;
+    let mappings = match known {
+        Some(mappings) => mappings,
+        None => procs::mappings(process.pid)?,
+    };
     let room = slack::find(&process.memory, &mappings).ok_or(RemoteError::NoThread {
         pid: process.pid,
         why: "no executable segment and no vdso has 256 unused bytes",

@@ -347,6 +347,7 @@ impl Session {
             session: self.tracer.journal().session(),
             guardian: self.tracer.guardian(),
             layout: &layout,
+            mappings: &mappings,
             instances: &instances,
             binaries: &binaries,
             certain: guards.certain,
