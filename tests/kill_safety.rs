@@ -16,7 +16,7 @@ use session::{
     Lancet, Random, assert_untouched, lancet, maps, probe, region_files, rounds, signal, status,
     tasks, until,
 };
-use stepper::{Phase, Stepped};
+use stepper::{Phase, Stepped, Victims};
 
 /// A target with a /dev/shm of its own, where that is possible: nobody else's files are there.
 struct Alone {
@@ -153,7 +153,7 @@ fn kill_before_each_call(phase: Phase) {
     let probe = probe(&target("hammer"), "hammer_*");
     let words = ["count", &probe, "-p", &pid.to_string()];
     let start = |at: usize| {
-        let mut stepped = Stepped::start(&words, phase, at);
+        let mut stepped = Stepped::start(&words, phase, Victims::Tracer, at);
         match phase {
             Phase::Attach => until("the end, or the probes", || {
                 stepped.lancet.has_ended() || stepped.lancet.text().contains("Attached")
@@ -289,6 +289,60 @@ fn both_are_killed_and_clean_follows() {
         lancet(&["clean", "--purge", "-p", &pid.to_string()]);
         maps(pid) == whole
     });
+    let _ = alone.target.finish_ok();
+}
+
+/// Both are killed before each of the tracer's system calls of an attach in turn; in short runs
+/// before some of them. That includes the moment when the first stub lies in unused bytes of the
+/// target and no arena tells of it yet.
+#[test]
+fn both_are_killed_before_each_call_of_an_attach() {
+    let mut alone = Alone::start("hammer", "2");
+    let pid = alone.pid();
+    started(pid);
+    let whole = maps(pid);
+    let probe = probe(&target("hammer"), "hammer_*");
+    let words = ["count", &probe, "-p", &pid.to_string()];
+    let run = |at: usize| {
+        let stepped = Stepped::start(&words, Phase::Attach, Victims::Both, at);
+        until("the end, or the probes", || {
+            stepped.lancet.has_ended() || stepped.lancet.text().contains("Attached")
+        });
+        signal(stepped.lancet.guardian(), Signal::TERM);
+        stepped.end()
+    };
+    let (whole_run, status, text) = run(usize::MAX);
+    assert!(status.success(), "{whole_run:?}: {text}");
+    // In short: some of all, and those around the first stub.
+    let stub = whole_run.first_stub.expect("a stub is written");
+    let chosen = |at: &usize| {
+        at.is_multiple_of(whole_run.calls.div_ceil(12)) || (stub - 1..stub + 12).contains(at)
+    };
+    let (mut killed, mut stubs) = (0, 0);
+    for at in (1..whole_run.calls).filter(|at| rounds(0) > 0 || chosen(at)) {
+        let (outcome, _, text) = run(at);
+        let when = format!("before call {at}, {outcome:?}: {text}");
+        killed += usize::from(outcome.killed_at.is_some());
+        let shown = lancet(&["status"]);
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let of_target = |l: &&str| l.trim_start().starts_with(&format!("{pid} "));
+        let is_stub = |l: &&str| of_target(l) && l.contains("wipes it");
+        stubs += shown.lines().filter(is_stub).count();
+        let cleaned = lancet(&["clean", "-p", &pid.to_string()]);
+        assert!(cleaned.status.success(), "{when}: {cleaned:?}");
+        text_equals_file(pid, "").unwrap_or_else(|error| panic!("{when}: {error}; {cleaned:?}"));
+        alone.assert_clean(&when);
+        until(&format!("{when}: unmapped"), || {
+            lancet(&["clean", "--purge", "-p", &pid.to_string()]);
+            maps(pid) == whole
+        });
+    }
+    assert!(killed > 0, "{whole_run:?}");
+    eprintln!(
+        "{} calls, {killed} double kills, {stubs} stubs left",
+        whole_run.calls
+    );
+    assert!(!alone.target.ask("how").is_empty());
     let _ = alone.target.finish_ok();
 }
 

@@ -25,6 +25,14 @@ pub(crate) enum Phase {
     Detach,
 }
 
+/// Who is killed at the chosen call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victims {
+    Tracer,
+    /// The guardian first, while the tracer is held at its call.
+    Both,
+}
+
 /// A lancet whose tracer is stepped.
 pub(crate) struct Stepped {
     pub(crate) lancet: Lancet,
@@ -34,17 +42,20 @@ pub(crate) struct Stepped {
 }
 
 /// How it went.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Calls counted.
     pub(crate) calls: usize,
+    /// The first that wrote to an address of a process: the first stub.
+    pub(crate) first_stub: Option<usize>,
     /// The call that the tracer was about to make when it was killed.
     pub(crate) killed_at: Option<i64>,
 }
 
 impl Stepped {
-    /// Starts `lancet WORDS`; its tracer is killed before its call number `at` of the phase.
-    pub(crate) fn start(words: &[&str], phase: Phase, at: usize) -> Self {
+    /// Starts `lancet WORDS`; `victims` are killed before the tracer's call number `at` of the
+    /// phase.
+    pub(crate) fn start(words: &[&str], phase: Phase, victims: Victims, at: usize) -> Self {
         // The shell waits until it is traced, then becomes lancet.
         let mut command = Command::new("/bin/sh");
         command
@@ -67,7 +78,7 @@ impl Stepped {
             if let Some(mut input) = input {
                 input.write_all(b"go\n").expect("the shell reads");
             }
-            step(guardian, phase, &started, at)
+            step(guardian, (phase, victims), &started, at)
         });
         Self {
             lancet,
@@ -111,7 +122,12 @@ fn next() -> Option<(Tid, Wait)> {
     Some((Tid(tid), wait))
 }
 
-fn step(guardian: Pid, phase: Phase, started: &Receiver<()>, at: usize) -> Outcome {
+fn step(
+    guardian: Pid,
+    (phase, victims): (Phase, Victims),
+    started: &Receiver<()>,
+    at: usize,
+) -> Outcome {
     const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
     let mut outcome = Outcome::default();
     let mut tracer: Option<Pid> = None;
@@ -145,12 +161,26 @@ fn step(guardian: Pid, phase: Phase, started: &Receiver<()>, at: usize) -> Outco
         let inside = in_call.entry(tid.0).or_default();
         *inside = !*inside;
         if *inside {
-            let number = sys::registers(tid).map_or(-1, |r| r.orig_rax as i64);
+            let registers = sys::registers(tid).ok();
+            let number = registers.map_or(-1, |r| r.orig_rax as i64);
+            // The fourth argument is the offset; files that lancet writes are shorter.
+            let writes = number == libc::SYS_pwrite64 && registers.is_some_and(|r| r.r10 > 1 << 32);
             region |= number == libc::SYS_openat2 || matches!(phase, Phase::Detach);
             if begun && region && outcome.killed_at.is_none() {
                 outcome.calls += 1;
+                if writes && outcome.first_stub.is_none() {
+                    outcome.first_stub = Some(outcome.calls);
+                }
                 if outcome.calls == at {
                     outcome.killed_at = Some(number);
+                    if victims == Victims::Both {
+                        let ended = || {
+                            let state = crate::session::status(&guardian.to_string(), "State");
+                            state.is_empty() || state.starts_with('Z')
+                        };
+                        crate::session::signal(guardian, rustix::process::Signal::KILL);
+                        crate::session::until("the guardian's end", ended);
+                    }
                     if let Some(tracer) = tracer {
                         crate::session::signal(tracer, rustix::process::Signal::KILL);
                     }

@@ -12,6 +12,9 @@ pub(crate) fn clean(options: &CleanOptions) -> Result<u8> {
         "{} processes restored, {} sites",
         report.processes, report.sites
     );
+    if report.files > 0 {
+        println!("{} files of killed sessions removed", report.files);
+    }
     if options.purge && report.kept > 0 {
         println!(
             "{} kB stay mapped, since threads refer to them",

@@ -14,6 +14,9 @@ pub(crate) fn status() -> Result<u8> {
     );
     for one in &all {
         let state = match (one.in_session, one.live) {
+            (false, _) if one.is_stub => {
+                "left by a session that was killed; `lancet clean` wipes it"
+            }
             (true, 0) => "session is starting or ending",
             (true, _) => "probed",
             (false, 0) => "inert; `lancet clean --purge` unmaps it",

@@ -3,9 +3,16 @@
 //! Fork copies text and registry, so a child counts like its parent from its first instruction
 //! on, and is found by the registry at the same address. Scans are repeated until one finds no
 //! child that still has a probe: children fork too, even while their parent is being cleaned.
+//!
+//! Only processes that may be children are looked into: those that run the same executable and are
+//! not older than the session. A look into another process's memory waits for as long as somebody else there
+//! holds its memory map, and nobody on this machine may hold us up but our own targets.
+
+use std::collections::HashSet;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
-use lancet_procs as procs;
+use lancet_procs::{self as procs, ProcError};
+use lancet_remote::journal::Program;
 use lancet_remote::{Memory, RemoteError, arena};
 
 use crate::detach::{Detached, note};
@@ -36,29 +43,51 @@ fn has_arena(memory: &Memory, places: &[RuntimeAddr], session: [u64; 2]) -> bool
         .any(|&start| arena::read_header(memory, start).is_some_and(|h| h.session == session))
 }
 
-/// When a process began, in the kernel's ticks.
-fn start_time(pid: Pid) -> Option<u64> {
-    procs::identity(pid)
-        .ok()
-        .map(|identity| identity.start_time)
+/// What is known of a process without a look into its memory.
+enum Kinship {
+    Possible,
+    None,
+    /// It has ended, perhaps just now.
+    Ended,
 }
 
-/// Takes the probes out of all children; `known` processes are done already.
-///
-/// A process that is older than this one, the tracer or its guardian, is nobody's child since then.
-/// Its memory is not read: that would wait for as long as it keeps its memory map busy.
+/// `began`: start time of this process, the tracer or its guardian.
+fn kinship(pid: Pid, programs: &[Program], began: u64) -> Kinship {
+    let program = match procs::exe(pid) {
+        Ok(id) => Program {
+            device: id.dev,
+            inode: id.inode,
+        },
+        Err(ProcError::Gone { .. }) => return Kinship::Ended,
+        Err(_) => return Kinship::None,
+    };
+    if !programs.contains(&program) {
+        return Kinship::None;
+    }
+    match procs::identity(pid) {
+        Ok(identity) if identity.start_time >= began => Kinship::Possible,
+        Ok(_) => Kinship::None,
+        Err(_) => Kinship::Ended,
+    }
+}
+
+/// Takes the probes out of all children; `known` processes are done already, `programs` are what
+/// the session's processes run.
 pub(crate) fn restore_all(
     places: &[RuntimeAddr],
     session: [u64; 2],
     known: &[Pid],
+    programs: &[Program],
     report: &mut Detached,
 ) {
     if places.is_empty() {
         return;
     }
     let own = Pid(std::process::id() as i32);
-    let began = start_time(own).unwrap_or(0);
     let mut failed: Vec<Pid> = Vec::new();
+    let began = procs::identity(own).map_or(0, |identity| identity.start_time);
+    // Kernel threads are among them: they have no executable either.
+    let mut ended: HashSet<Pid> = HashSet::new();
     let mut empty_passes = 0;
     for _pass in 0..1000 {
         let mut found_one = false;
@@ -68,8 +97,14 @@ pub(crate) fn restore_all(
             if pid == own || failed.contains(&pid) {
                 continue;
             }
-            if !known.contains(&pid) && start_time(pid).is_some_and(|start| start < began) {
-                continue;
+            match kinship(pid, programs, began) {
+                Kinship::Possible => {}
+                Kinship::None if known.contains(&pid) => {}
+                Kinship::None => continue,
+                Kinship::Ended => {
+                    vanished |= ended.insert(pid);
+                    continue;
+                }
             }
             let memory = match Memory::open(pid) {
                 Ok(memory) => memory,

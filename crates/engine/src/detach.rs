@@ -35,6 +35,8 @@ pub struct Detached {
     pub longest_stop: std::time::Duration,
     /// Bytes that stay mapped, inert, in the largest process.
     pub kept: u64,
+    /// Files of killed sessions that were removed.
+    pub files: usize,
 }
 
 impl Session {
@@ -137,7 +139,8 @@ impl Session {
         }
         places.sort_unstable();
         places.dedup();
-        children::restore_all(&places, session, &known, &mut report);
+        let programs = self.tracer.journal().programs();
+        children::restore_all(&places, session, &known, &programs, &mut report);
         for domain in &mut self.domains {
             domain.switch_off();
             domain.file.unlink();

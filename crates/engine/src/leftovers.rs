@@ -1,23 +1,27 @@
 //! Finds and removes what sessions left in processes.
 
+use std::collections::HashSet;
+
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_procs::{self as procs, Identity};
 use lancet_remote::journal::StubRecord;
-use lancet_remote::{Borrowed, Memory, StopBudget, Stopped, arena, slack};
+use lancet_remote::slack::{self, LeftStub};
+use lancet_remote::{Borrowed, Memory, StopBudget, Stopped, arena};
 
 use crate::children::patiently;
 use crate::detach::{Detached, note};
 use crate::error::EngineError;
+use crate::stubs;
 use crate::undo;
 
-/// One arena in a process.
+/// One arena in a process, or a first stub whose arena was never made.
 #[derive(Clone, Debug)]
 pub struct Leftover {
     /// The process.
     pub pid: Pid,
     /// Its name.
     pub name: String,
-    /// Where the arena lies.
+    /// Where it lies.
     pub start: RuntimeAddr,
     /// Bytes of code and counters that are mapped.
     pub bytes: u64,
@@ -27,42 +31,62 @@ pub struct Leftover {
     pub inert: usize,
     /// Whether the session that made it is still running.
     pub in_session: bool,
+    /// Whether it is a stub in unused bytes behind a segment. Nothing executes it any more.
+    pub is_stub: bool,
 }
 
 /// Whether the session that an arena belongs to still runs.
 pub(crate) fn in_session(header: &arena::Header) -> bool {
-    procs::identity(Pid(header.guardian.0)).is_ok_and(|identity: Identity| {
-        identity.start_time == header.guardian.1
-            && procs::status(Pid(header.guardian.0)).is_ok_and(|s| !matches!(s.state, 'Z' | 'X'))
+    is_running(header.guardian)
+}
+
+/// Whether a guardian, by pid and start time, still runs.
+pub(crate) fn is_running((pid, start_time): (i32, u64)) -> bool {
+    procs::identity(Pid(pid)).is_ok_and(|identity: Identity| {
+        identity.start_time == start_time
+            && procs::status(Pid(pid)).is_ok_and(|s| !matches!(s.state, 'Z' | 'X'))
     })
 }
 
-fn in_process(pid: Pid) -> Option<(Memory, Vec<undo::FoundArena>)> {
+/// This process, as a guardian is named.
+pub(crate) fn own_identity() -> (i32, u64) {
+    let pid = std::process::id() as i32;
+    let start_time = procs::identity(Pid(pid)).map_or(0, |identity| identity.start_time);
+    (pid, start_time)
+}
+
+/// What lancet has in one process.
+struct Inside {
+    memory: Memory,
+    arenas: Vec<undo::FoundArena>,
+    stubs: Vec<LeftStub>,
+}
+
+fn in_process(pid: Pid) -> Option<Inside> {
     let mappings = procs::mappings(pid).ok()?;
-    let candidates = mappings
-        .iter()
-        .any(|m| m.execute && !m.write && !m.shared && m.inode == 0 && m.path != b"[vdso]");
-    if !candidates {
-        return None;
-    }
     let memory = Memory::open(pid).ok()?;
     let places: Vec<RuntimeAddr> = arena::find(&memory, &mappings)
         .into_iter()
         .map(|(start, _)| start)
         .collect();
     let arenas = undo::read_arenas(&memory, &places, None);
-    (!arenas.is_empty()).then_some((memory, arenas))
+    let stubs = slack::left_stubs(&memory, &mappings);
+    (!arenas.is_empty() || !stubs.is_empty()).then_some(Inside {
+        memory,
+        arenas,
+        stubs,
+    })
 }
 
 /// All arenas in processes that this user may look into.
 pub fn status() -> Result<Vec<Leftover>, EngineError> {
     let mut all = Vec::new();
     for pid in procs::pids()? {
-        let Some((_, arenas)) = in_process(pid) else {
+        let Some(inside) = in_process(pid) else {
             continue;
         };
         let name = procs::status(pid).map(|s| s.name).unwrap_or_default();
-        all.extend(arenas.iter().map(|found| Leftover {
+        all.extend(inside.arenas.iter().map(|found| Leftover {
             pid,
             name: name.clone(),
             start: found.start,
@@ -70,9 +94,34 @@ pub fn status() -> Result<Vec<Leftover>, EngineError> {
             live: found.sites.iter().filter(|s| s.live).count(),
             inert: found.sites.iter().filter(|s| !s.live).count(),
             in_session: in_session(&found.header),
+            is_stub: false,
+        }));
+        all.extend(inside.stubs.iter().map(|stub| Leftover {
+            pid,
+            name: name.clone(),
+            start: stub.start,
+            bytes: stub.length,
+            live: 0,
+            inert: 0,
+            in_session: is_running(stub.trailer.guardian),
+            is_stub: true,
         }));
     }
     Ok(all)
+}
+
+/// Takes first stubs of dead sessions out of a process; whether there were any.
+pub(crate) fn clean_stubs(
+    pid: Pid,
+    memory: &Memory,
+    stubs: &[LeftStub],
+) -> Result<bool, lancet_remote::RemoteError> {
+    let mut some = false;
+    for stub in stubs.iter().filter(|s| !is_running(s.trailer.guardian)) {
+        patiently(|| stubs::undo(pid, memory, stub))?;
+        some = true;
+    }
+    Ok(some)
 }
 
 /// Takes probes of sessions that have ended out of all processes; with `purge` the inert pads
@@ -84,14 +133,28 @@ pub fn clean(purge: bool, only: &[Pid]) -> Result<Detached, EngineError> {
     } else {
         only.to_vec()
     };
-    for pid in pids {
-        let Some((memory, arenas)) = in_process(pid) else {
+    for &pid in &pids {
+        let Some(Inside {
+            memory,
+            arenas,
+            stubs,
+        }) = in_process(pid)
+        else {
             continue;
         };
+        match clean_stubs(pid, &memory, &stubs) {
+            Ok(some) => report.processes += usize::from(some && arenas.is_empty()),
+            Err(error) => report.failed.push((pid, error.to_string())),
+        }
         let dead: Vec<&undo::FoundArena> = arenas
             .iter()
             .filter(|found| !in_session(&found.header))
             .collect();
+        for found in &dead {
+            if let Err(error) = patiently(|| stubs::undo_in_arena(pid, &memory, found)) {
+                report.failed.push((pid, error.to_string()));
+            }
+        }
         let places: Vec<(RuntimeAddr, u64)> = dead
             .iter()
             .filter(|found| found.sites.iter().any(|s| s.live))
@@ -108,14 +171,21 @@ pub fn clean(purge: bool, only: &[Pid]) -> Result<Detached, EngineError> {
                 restored.map_err(EngineError::from),
             );
         }
-        for found in &dead {
-            remove_region_file(pid, found.header.region_name);
-        }
         if purge {
             match patiently(|| purge_one(pid, &memory)) {
                 Ok(kept) => report.kept += kept,
                 Err(error) => report.failed.push((pid, error.to_string())),
             }
+        }
+    }
+    // Last: a session's file is what its processes share for as long as one of them has probes.
+    let mut seen = HashSet::new();
+    for pid in pids {
+        let (Ok(namespaces), Ok(root)) = (procs::namespaces(pid), procs::root(pid)) else {
+            continue;
+        };
+        if seen.insert((namespaces.mount, root)) {
+            report.files += lancet_remote::remove_orphans(pid);
         }
     }
     Ok(report)
@@ -133,15 +203,15 @@ fn purge_one(pid: Pid, memory: &Memory) -> Result<u64, lancet_remote::RemoteErro
     let arenas = undo::read_arenas(memory, &places, None);
     let total: u64 = arenas.iter().map(|a| a.header.code_length).sum();
     let calls = undo::unmapping_calls(memory, &mappings, &stopped, &arenas);
-    let Some(room) = slack::find(memory, &mappings) else {
+    let (Some(room), _) = slack::find(memory, &mappings) else {
         return Ok(total);
     };
     let record = StubRecord::default();
     let mut borrowed = Borrowed::from(&stopped, memory, &record)?;
     let mut freed = 0;
     for call in &calls {
-        let result = borrowed.run_in_slack(room.address, std::slice::from_ref(call))?;
-        if result[0] == 0
+        let result = borrowed.run_in_slack(room.address, call, own_identity(), |_| Ok(()))?;
+        if result == 0
             && let Some(found) = arenas
                 .iter()
                 .find(|a| call.arguments[0] == lancet_remote::Argument::Value(a.start.0))
@@ -151,18 +221,4 @@ fn purge_one(pid: Pid, memory: &Memory) -> Result<u64, lancet_remote::RemoteErro
     }
     borrowed.give_back()?;
     Ok(total - freed)
-}
-
-/// Removes a dead session's region file, wherever the process sees it.
-fn remove_region_file(pid: Pid, name: u64) {
-    if name == 0 {
-        return;
-    }
-    for place in lancet_remote::REGION_PLACES {
-        let path = format!(
-            "/proc/{pid}/root/{place}/{}",
-            lancet_remote::file_name(name)
-        );
-        let _ = std::fs::remove_file(path);
-    }
 }

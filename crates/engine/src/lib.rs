@@ -56,6 +56,7 @@ mod rescue;
 mod sentinel;
 mod session;
 mod start;
+mod stubs;
 mod sys;
 mod text;
 mod undo;

@@ -76,7 +76,11 @@ pub(crate) fn map_arenas(
         Some(mappings) => mappings,
         None => procs::mappings(process.pid)?,
     };
-    let room = slack::find(&process.memory, &mappings).ok_or(RemoteError::NoThread {
+    let (mut room, stubs) = slack::find(&process.memory, &mappings);
+    if leftovers::clean_stubs(process.pid, &process.memory, &stubs)? {
+        room = slack::find(&process.memory, &mappings).0;
+    }
+    let room = room.ok_or(RemoteError::NoThread {
         pid: process.pid,
         why: "no executable segment and no vdso has 256 unused bytes",
     })?;
@@ -233,18 +237,24 @@ fn map_one(
         capacity: arena.capacity,
     };
     let code = plan.code();
+    // From then on whoever finds the arena knows it; what of it is not mapped yet is told by the
+    // process's mappings.
+    let memory = &process.memory;
+    let register = |result: i64| match checked(plan.pid, &code, result) {
+        Ok(_) => arena::write_header(memory, arena.start, &header),
+        Err(_) => Ok(()),
+    };
     let result = if first {
-        borrowed.run_in_slack(room.address, std::slice::from_ref(&code))?[0]
+        borrowed.run_in_slack(room.address, &code, context.guardian, register)?
     } else {
-        borrowed.run(plan.stub, std::slice::from_ref(&code))?[0]
+        let result = borrowed.run(plan.stub, std::slice::from_ref(&code))?[0];
+        register(result)?;
+        result
     };
     if let Err(error) = checked(plan.pid, &code, result) {
         record.drop_last_arena();
         return Err(error.into());
     }
-    // From here on whoever finds the arena knows it; what of it is not mapped yet is told by the
-    // process's mappings.
-    arena::write_header(&process.memory, arena.start, &header)?;
     if first {
         let path = format!("{}\0", context.domain.file.path());
         process
@@ -281,7 +291,7 @@ fn map_one(
         .zip(results)
         .find_map(|(call, result)| checked(plan.pid, call, result).err());
     if let Some(error) = failed {
-        plan.take_back(&mut borrowed, room);
+        plan.take_back(&mut borrowed, room, context.guardian);
         record.drop_last_arena();
         return Err(error.into());
     }
@@ -361,16 +371,18 @@ impl Plan<'_> {
     }
 
     /// Unmaps what there is of the arena. What was never mapped is no error.
-    fn take_back(&self, borrowed: &mut Borrowed<'_>, room: &slack::Slack) {
+    fn take_back(&self, borrowed: &mut Borrowed<'_>, room: &slack::Slack, guardian: (i32, u64)) {
         let unmap =
             |start: RuntimeAddr, length| Call::new("munmap", libc::SYS_munmap, &[start.0, length]);
         let data = self.region_length + if self.first { PAGE } else { 0 };
         let _ = borrowed.run(self.stub, &[unmap(self.arena.region, data)]);
-        let code = [unmap(self.arena.start, self.arena.code_length)];
+        let code = unmap(self.arena.start, self.arena.code_length);
         let _ = if self.first {
-            borrowed.run_in_slack(room.address, &code)
+            borrowed
+                .run_in_slack(room.address, &code, guardian, |_| Ok(()))
+                .map(drop)
         } else {
-            borrowed.run(self.stub, &code)
+            borrowed.run(self.stub, &[code]).map(drop)
         };
     }
 }

@@ -8,7 +8,7 @@ use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_jit::Action;
 use lancet_procs::{self as procs, Identity, Status};
 use lancet_remote::arena::SiteRecord;
-use lancet_remote::journal::{Journal, ProcessRecord};
+use lancet_remote::journal::{Journal, ProcessRecord, Program};
 use lancet_remote::{Memory, RemoteError, sys};
 
 use crate::catalog::Instance;
@@ -166,8 +166,13 @@ impl Process {
         }
         let memory = Memory::open(pid)?;
         let domain = DomainKey::of(pid, &status)?;
+        let executable = procs::exe(pid)?;
+        let program = Program {
+            device: executable.dev,
+            inode: executable.inode,
+        };
         let record = journal
-            .process(pid, pidfd.as_raw_fd(), memory.raw_fd())
+            .process(pid, pidfd.as_raw_fd(), memory.raw_fd(), program)
             .ok_or(EngineError::Usage("too many processes in one session"))?;
         Ok(Self {
             pid,

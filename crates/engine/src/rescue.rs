@@ -42,7 +42,7 @@ pub(crate) fn after_death(journal: &Journal) -> usize {
     }
     places.sort_unstable();
     places.dedup();
-    children::restore_all(&places, session, &known, &mut report);
+    children::restore_all(&places, session, &known, &journal.programs(), &mut report);
     for region in journal.regions() {
         if let Some((_, Some((folder, name)))) = region.read()
             && let Some(folder) = adopt_file(folder)

@@ -36,7 +36,7 @@ mod sys;
 
 pub use error::{ProcError, Unsettled};
 pub use identity::{Identity, identity, same};
-pub use links::{FileId, Namespaces, exe, namespaces};
+pub use links::{FileId, Namespaces, exe, namespaces, root};
 pub use list::{ancestors, children, pids, tids};
 pub use maps::{Mapping, file_mappings, file_mappings_text, mapping_at, mappings, parse, shown_id};
 pub use scan::{Mapper, Scan, who_maps};

@@ -47,3 +47,11 @@ pub fn namespaces(pid: Pid) -> Result<Namespaces, ProcError> {
 pub fn exe(pid: Pid) -> Result<FileId, ProcError> {
     sys::file_id(&format!("/proc/{pid}/exe")).map_err(|e| ProcError::of(pid, "exe", e))
 }
+
+/// Device and inode of a process's root folder: two processes of one mount namespace may have different ones.
+///
+/// # Errors
+/// [`ProcError::Gone`] also for a zombie.
+pub fn root(pid: Pid) -> Result<FileId, ProcError> {
+    sys::file_id(&format!("/proc/{pid}/root")).map_err(|e| ProcError::of(pid, "root", e))
+}

@@ -119,7 +119,9 @@ pub enum RemoteError {
 
 impl RemoteError {
     /// Turns an error of ptrace into the variant that tells the user most.
-    pub(crate) fn ptrace(pid: Pid, tid: Tid, what: &'static str, source: io::Error) -> Self {
+    /// A ptrace request that failed.
+    #[must_use]
+    pub fn ptrace(pid: Pid, tid: Tid, what: &'static str, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ESRCH) => Self::Gone { pid },
             _ => Self::Ptrace {

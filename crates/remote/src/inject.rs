@@ -14,8 +14,8 @@ use crate::journal::StubRecord;
 use crate::memory::Memory;
 use crate::rseq;
 use crate::stop::{Stopped, Thread};
-use crate::stub::{Call, Resume, Stub};
-use crate::sys::{self, Registers, Wait};
+use crate::stub::{Away, Call, Stub};
+use crate::sys::{self, Wait};
 
 /// How long the calls may take before the attempt is given up. The thread spins in the stub for no
 /// longer than one of the pauses, far below the stub's own limit; the rest of this time it waits
@@ -39,9 +39,9 @@ pub struct Borrowed<'a> {
     memory: &'a Memory,
     record: &'a StubRecord,
     tid: Tid,
-    /// What the thread goes on with: as at the stop, or at its rseq abort handler.
-    original: Registers,
-    mask: u64,
+    /// The thread as at the stop, or at its rseq abort handler.
+    away: Away,
+    masked: bool,
     returned: bool,
 }
 
@@ -72,17 +72,18 @@ impl<'a> Borrowed<'a> {
         let mask = sys::signal_mask(tid)
             .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_GETSIGMASK", e))?;
         record.begin(tid, &original, mask);
-        let borrowed = Self {
+        Ok(Self {
             memory,
             record,
             tid,
-            original,
-            mask,
+            away: Away {
+                tid,
+                registers: original,
+                mask,
+            },
+            masked: false,
             returned: false,
-        };
-        sys::set_signal_mask(tid, AWAY_MASK)
-            .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_SETSIGMASK", e))?;
-        Ok(borrowed)
+        })
     }
 
     /// The borrowed thread.
@@ -94,41 +95,39 @@ impl<'a> Borrowed<'a> {
     /// Makes the calls from code that is written at `at` and stays there; returns their results
     /// as the kernel gave them (negative errno values included).
     pub fn run(&mut self, at: RuntimeAddr, calls: &[Call]) -> Result<Vec<i64>, RemoteError> {
-        let stub = Stub::encode(
-            calls,
-            at,
-            &self.original,
-            Resume::of(&self.original),
-            self.mask,
-        );
+        // Whose it is stands in the arena's header.
+        let stub = Stub::encode(calls, &self.away, (0, 0));
         self.memory.write_text(self.tid, at, &stub.code)?;
         self.go(at, &stub)
     }
 
-    /// Like [`run`](Self::run), but puts the bytes that were there back when the thread has left
-    /// the code; their copy lies in the journal meanwhile.
+    /// Makes one call from bytes that nobody uses, and puts them back when the thread has left
+    /// them; their copy lies in the journal meanwhile. For those who find them when nobody is left
+    /// to do so, they name the guardian and what the call is about. `then` is done with the result
+    /// before they go: it is for making what was mapped known by other means.
     pub fn run_in_slack(
         &mut self,
         at: RuntimeAddr,
-        calls: &[Call],
-    ) -> Result<Vec<i64>, RemoteError> {
-        let stub = Stub::encode(
-            calls,
-            at,
-            &self.original,
-            Resume::of(&self.original),
-            self.mask,
-        );
+        call: &Call,
+        guardian: (i32, u64),
+        then: impl FnOnce(i64) -> Result<(), RemoteError>,
+    ) -> Result<i64, RemoteError> {
+        let stub = Stub::encode(std::slice::from_ref(call), &self.away, guardian);
         let before = self.memory.bytes(at, stub.code.len())?;
         self.record.covers(at, &before);
         self.memory.write_text(self.tid, at, &stub.code)?;
-        let results = self.go(at, &stub);
+        let done = self.go(at, &stub).and_then(|results| {
+            then(results[0])?;
+            Ok(results[0])
+        });
         // The thread is stopped in the spin (or gone); it never executes these bytes again,
-        // since it goes on from registers that point elsewhere.
+        // since it goes on from registers that point elsewhere. Its mask first: nobody knows it
+        // when these bytes are gone.
         self.leave()?;
+        self.unmask()?;
         self.memory.write_text(self.tid, at, &before)?;
         self.record.uncovered();
-        results
+        done
     }
 
     /// Points the thread back to where it was, without letting it run.
@@ -137,14 +136,30 @@ impl<'a> Borrowed<'a> {
             return Ok(());
         }
         let pid = self.memory.pid();
-        sys::set_registers(self.tid, &self.original)
+        sys::set_registers(self.tid, &self.away.registers)
             .map_err(|e| RemoteError::ptrace(pid, self.tid, "PTRACE_SETREGS", e))
+    }
+
+    /// Gives the thread its mask back, unless it is on its way with it already.
+    fn unmask(&mut self) -> Result<(), RemoteError> {
+        let pid = self.memory.pid();
+        if self.masked && !self.returned {
+            sys::set_signal_mask(self.tid, self.away.mask)
+                .map_err(|e| RemoteError::ptrace(pid, self.tid, "PTRACE_SETSIGMASK", e))?;
+        }
+        self.masked = false;
+        Ok(())
     }
 
     fn go(&mut self, at: RuntimeAddr, stub: &Stub) -> Result<Vec<i64>, RemoteError> {
         let (pid, tid) = (self.memory.pid(), self.tid);
         let ptrace = |what| move |e| RemoteError::ptrace(pid, tid, what, e);
-        let mut registers = self.original;
+        if !self.masked {
+            // Only now: the stub that tells of the thread's own mask is there.
+            sys::set_signal_mask(tid, AWAY_MASK).map_err(ptrace("PTRACE_SETSIGMASK"))?;
+            self.masked = true;
+        }
+        let mut registers = self.away.registers;
         registers.rip = at.0;
         registers.orig_rax = u64::MAX;
         sys::set_registers(tid, &registers).map_err(ptrace("PTRACE_SETREGS"))?;
@@ -231,11 +246,9 @@ impl<'a> Borrowed<'a> {
             self.record.end();
             return Ok(());
         }
-        let (pid, tid) = (self.memory.pid(), self.tid);
         self.leave()?;
+        self.unmask()?;
         self.returned = true;
-        sys::set_signal_mask(tid, self.mask)
-            .map_err(|e| RemoteError::ptrace(pid, tid, "PTRACE_SETSIGMASK", e))?;
         self.record.end();
         Ok(())
     }

@@ -130,6 +130,16 @@ impl StubRecord {
     }
 }
 
+/// What a process runs. Its forked children run the same until they exec, which is found out
+/// without a look into anybody's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    /// Device of the executable.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
+}
+
 /// One process that the tracer holds.
 #[repr(C)]
 #[derive(Default)]
@@ -138,6 +148,8 @@ pub struct ProcessRecord {
     pid: AtomicI32,
     pidfd: AtomicI32,
     memory: AtomicI32,
+    /// Stays when the process is finished: it may have left children.
+    program: [AtomicU64; 2],
     arenas_used: AtomicU32,
     arenas: [ArenaRecord; MOST_ARENAS],
     /// The thread that makes the mappings.
@@ -190,6 +202,13 @@ impl ProcessRecord {
                 self.memory.load(Ordering::Relaxed),
             )
         })
+    }
+
+    /// What its children are known by, even when it has ended.
+    #[must_use]
+    pub fn program(&self) -> Program {
+        let [device, inode] = [0, 1].map(|i: usize| self.program[i].load(Ordering::Relaxed));
+        Program { device, inode }
     }
 
     /// The process is clean, or gone.
@@ -270,12 +289,15 @@ impl Journal {
 
     /// Notes a process that is about to be touched; returns the entry's number. `None`: the journal
     /// is full.
-    pub fn process(&self, pid: Pid, pidfd: i32, memory: i32) -> Option<usize> {
+    pub fn process(&self, pid: Pid, pidfd: i32, memory: i32, program: Program) -> Option<usize> {
         let shared = self.shared();
         let index = shared.processes_used.fetch_add(1, Ordering::AcqRel) as usize;
         let record = shared.processes.get(index)?;
         record.pidfd.store(pidfd, Ordering::Relaxed);
         record.memory.store(memory, Ordering::Relaxed);
+        for (slot, word) in record.program.iter().zip([program.device, program.inode]) {
+            slot.store(word, Ordering::Relaxed);
+        }
         record.arenas_used.store(0, Ordering::Relaxed);
         record.pid.store(pid.0, Ordering::Release);
         Some(index)
@@ -308,6 +330,15 @@ impl Journal {
     /// [`process`](ProcessRecord::process).
     pub fn processes(&self) -> impl Iterator<Item = &ProcessRecord> {
         self.shared().processes[..self.used()].iter()
+    }
+
+    /// What all processes that were ever noted run.
+    #[must_use]
+    pub fn programs(&self) -> Vec<Program> {
+        let mut all: Vec<Program> = self.processes().map(ProcessRecord::program).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// All regions.

@@ -19,11 +19,13 @@ pub mod slack;
 mod stop;
 mod stub;
 pub mod sys;
+mod trailer;
 mod watchdog;
 
 pub use error::RemoteError;
 pub use inject::{AWAY_MASK, Borrowed, checked};
 pub use memory::Memory;
-pub use region::{REGION_PLACES, RegionFile, file_name, open_as_seen};
+pub use region::{RegionFile, file_name, open_as_seen, remove_orphans};
 pub use stop::{StopBudget, Stopped, Thread};
 pub use stub::{Argument, Call, LOOK_BACK, MOST_CALLS, has_calls_ahead};
+pub use trailer::Trailer;

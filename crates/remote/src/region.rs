@@ -4,6 +4,9 @@
 //! would follow the target's own symbolic links out to the host, and under the target's file
 //! system user, since a tmpfs of a user namespace refuses files of users that it does not know.
 //! Every block is allocated at once: a write that finds no memory later would kill the target.
+//!
+//! The session holds a shared lock on the file as long as tracer or guardian lives, so whoever can
+//! lock it alone knows that it belongs to nobody any more.
 
 use std::fs::File;
 use std::io;
@@ -13,8 +16,8 @@ use std::ptr::NonNull;
 
 use lancet_abi::units::Pid;
 use rustix::fs::{
-    AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, fstatfs, open, openat2,
-    unlinkat,
+    AtFlags, Dir, FallocateFlags, FlockOperation, Mode, OFlags, ResolveFlags, fallocate, flock,
+    fstat, fstatfs, open, openat, openat2, unlinkat,
 };
 
 use crate::error::RemoteError;
@@ -22,7 +25,9 @@ use crate::sys;
 
 const TMPFS: i64 = 0x0102_1994;
 /// Folders of a target that are tried for the file, from its root.
-pub const REGION_PLACES: [&str; 4] = ["dev/shm", "run/shm", "run", "tmp"];
+const REGION_PLACES: [&str; 4] = ["dev/shm", "run/shm", "run", "tmp"];
+
+const PREFIX: &str = ".lancet-";
 
 /// A region's file, mapped into this process.
 pub struct RegionFile {
@@ -43,7 +48,7 @@ unsafe impl Sync for RegionFile {}
 /// The file name of a region with this number.
 #[must_use]
 pub fn file_name(name: u64) -> String {
-    format!(".lancet-{name:016x}")
+    format!("{PREFIX}{name:016x}")
 }
 
 fn in_root(root: &OwnedFd, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
@@ -75,6 +80,44 @@ pub fn open_as_seen(pid: Pid, path: &std::path::Path) -> io::Result<File> {
     Ok(file.into())
 }
 
+/// Removes region files that no session holds, from all places where the process `pid` sees
+/// them, as far as this user may; how many there were.
+#[must_use]
+pub fn remove_orphans(pid: Pid) -> usize {
+    let root = open(
+        format!("/proc/{pid}/root"),
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let Ok(root) = root else { return 0 };
+    REGION_PLACES
+        .iter()
+        .filter_map(|place| {
+            let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+            in_root(&root, place, flags, Mode::empty()).ok()
+        })
+        .filter(|folder| fstatfs(folder).is_ok_and(|fs| fs.f_type == TMPFS))
+        .map(|folder| remove_orphans_in(&folder))
+        .sum()
+}
+
+fn remove_orphans_in(folder: &OwnedFd) -> usize {
+    let Ok(entries) = Dir::read_from(folder) else {
+        return 0;
+    };
+    let is_orphan = |name: &std::ffi::CStr| {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        name.to_bytes().starts_with(PREFIX.as_bytes())
+            && openat(folder, name, flags, Mode::empty())
+                .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+    };
+    entries
+        .flatten()
+        .filter(|entry| is_orphan(entry.file_name()))
+        .filter(|entry| unlinkat(folder, entry.file_name(), AtFlags::empty()).is_ok())
+        .count()
+}
+
 fn make_in(
     root: &OwnedFd,
     place: &str,
@@ -91,12 +134,17 @@ fn make_in(
         if fstatfs(&folder)?.f_type as i64 != TMPFS {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
-        let file = rustix::fs::openat(
+        let file = openat(
             &folder,
             name,
             OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::RUSR | Mode::WUSR,
         )?;
+        // Fails, or comes too late, where somebody took the file for an orphan just now.
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
+        if fstat(&file)?.st_nlink == 0 {
+            return Err(io::Error::from(io::ErrorKind::ResourceBusy));
+        }
         Ok((folder, file))
     })
 }

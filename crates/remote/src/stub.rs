@@ -9,9 +9,10 @@
 //! The spin is long (about a second) because a stub that returns by itself ends an interrupted
 //! system call instead of letting the kernel restart it: right only when nobody is there.
 
-use lancet_abi::units::RuntimeAddr;
+use lancet_abi::units::{RuntimeAddr, Tid};
 
 use crate::sys::Registers;
+use crate::trailer::Trailer;
 
 /// Where one argument of a call comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,17 @@ impl Resume {
             _ => Self { rax, rip },
         }
     }
+}
+
+/// A thread that is to be sent through a stub, as it was before.
+#[derive(Clone, Debug)]
+pub(crate) struct Away {
+    /// The thread.
+    pub(crate) tid: Tid,
+    /// What it goes on with.
+    pub(crate) registers: Registers,
+    /// Its signal mask.
+    pub(crate) mask: u64,
 }
 
 /// Machine code and what the tracer must know of it.
@@ -194,18 +206,15 @@ fn value_in(registers: &Registers, register: u8) -> u64 {
 }
 
 impl Stub {
-    /// Code that makes `calls` at `at`, for a thread with these registers and signal mask.
+    /// Code that makes `calls`, for this thread as it was, with a trailer for those who find it
+    /// when nobody is left who knows.
     ///
     /// # Panics
     /// When there are no calls, or more than [`MOST_CALLS`].
     #[must_use]
-    pub(crate) fn encode(
-        calls: &[Call],
-        at: RuntimeAddr,
-        original: &Registers,
-        resume: Resume,
-        mask: u64,
-    ) -> Self {
+    pub(crate) fn encode(calls: &[Call], away: &Away, guardian: (i32, u64)) -> Self {
+        let (original, mask) = (&away.registers, away.mask);
+        let resume = Resume::of(original);
         assert!(!calls.is_empty() && calls.len() <= MOST_CALLS);
         let mut w = Writer::default();
         for (index, call) in calls.iter().enumerate() {
@@ -252,7 +261,18 @@ impl Stub {
         w.put(&mask.to_le_bytes());
         let displacement = (mask_at - (hole + 4)) as u32;
         w.code[hole..hole + 4].copy_from_slice(&displacement.to_le_bytes());
-        debug_assert!(at.0.checked_add(w.code.len() as u64).is_some());
+        let first = |index: usize| match calls[0].arguments.get(index) {
+            Some(Argument::Value(value)) => *value,
+            _ => 0,
+        };
+        let trailer = Trailer {
+            guardian,
+            mapping: (RuntimeAddr(first(0)), first(1)),
+            tid: away.tid,
+            mask,
+        };
+        let code = w.code.len();
+        w.put(&trailer.encode(code));
         Self {
             code: w.code,
             parked,
@@ -291,16 +311,20 @@ mod tests {
         ] {
             *field = 0x1234_5678_9abc_def0;
         }
-        let resume = Resume {
-            rax: 0x1122_3344_5566_7788,
-            rip: 0x7fff_1234_5678,
-        };
+        registers.rax = 0x1122_3344_5566_7788;
+        registers.rip = 0x7fff_1234_5678;
+        registers.orig_rax = u64::MAX;
         let call = Call::new(
             "mmap",
             libc::SYS_mmap,
             &[0x7fff_0000_0000, 1 << 20, 5, 0x10_0022, u64::MAX, 0],
         );
-        let stub = Stub::encode(&[call], RuntimeAddr(0x1000), &registers, resume, 0);
+        let away = Away {
+            tid: Tid(1),
+            registers,
+            mask: 0,
+        };
+        let stub = Stub::encode(&[call], &away, (1, 2));
         assert!(stub.code.len() <= 256, "{}", stub.code.len());
     }
 
@@ -308,9 +332,13 @@ mod tests {
     fn a_thread_in_the_spin_or_behind_it_has_no_calls_ahead() {
         // SAFETY: all-zero is a valid value of a struct of integers.
         let registers: Registers = unsafe { std::mem::zeroed() };
-        let resume = Resume { rax: 0, rip: 0 };
+        let away = Away {
+            tid: Tid(1),
+            registers,
+            mask: 0,
+        };
         let call = Call::new("close", libc::SYS_close, &[1]);
-        let stub = Stub::encode(&[call], RuntimeAddr(0x1000), &registers, resume, 0);
+        let stub = Stub::encode(&[call], &away, (0, 0));
         let mut bytes = vec![0; LOOK_BACK];
         bytes.extend_from_slice(&stub.code);
         let ahead = |at: u64| has_calls_ahead(&bytes[at as usize..]);
