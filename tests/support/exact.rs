@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use lancet_abi::units::Pid;
-use lancet_testkit::{Running, have, text_equals_file};
+use lancet_testkit::{Bpftrace, Running, have, text_equals_file};
 
-use crate::support::{Ended, Lancet, PATIENCE, counting, probe, signal};
+use crate::support::{Ended, Lancet, PATIENCE, counting, probe};
 
 /// Sends an order and returns its answer, which may take long.
 pub(crate) fn answer(target: &mut Running, order: &str) -> String {
@@ -135,25 +134,9 @@ pub(crate) fn existing(file: &str, functions: &[&str]) -> Vec<String> {
 /// What bpftrace prints of `@[func] = ACTION` at these probes in one process, over what happens
 /// while `run` runs.
 pub(crate) fn bpftrace(pid: Pid, probes: &[String], action: &str, run: impl FnOnce()) -> String {
-    let list: Vec<String> = probes.iter().map(|p| format!("uprobe:{p}")).collect();
-    let script = format!(
-        "BEGIN {{ printf(\"counting\\n\"); }} {} {{ @[func] = {action}; }}",
-        list.join(",")
-    );
-    let pid = pid.to_string();
-    let words = ["-B", "line", "-p", &pid, "-e", &script];
-    let mut tracer = Running::spawn_silent(Path::new("bpftrace"), &words).expect("it starts");
-    loop {
-        let line = tracer.line_within(Duration::from_secs(30));
-        if line.unwrap_or_else(|e| panic!("bpftrace: {e}")) == "counting" {
-            break;
-        }
-    }
+    let tracer = Bpftrace::start_at(pid, probes, &format!("@[func] = {action};"));
     run();
-    signal(tracer.pid().0, "INT");
-    let (lines, status) = tracer.finish();
-    assert!(status.success(), "bpftrace ended with {status}: {lines:#?}");
-    lines.join("\n")
+    tracer.stop().join("\n")
 }
 
 /// The maps' parts of a report, each with its lines, without empty lines; sorted, since rows of

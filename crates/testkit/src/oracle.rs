@@ -14,8 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// After how long without a word it is asked again to end.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// A bpftrace with one uprobe, at work on one process. Its file should be a private copy: the
-/// probe is written into every process that runs it.
+/// A bpftrace at work on one process. Its files should be private copies: its
+/// probes are written into every process that runs them.
 #[derive(Debug)]
 pub struct Bpftrace(Running);
 
@@ -37,10 +37,20 @@ impl Bpftrace {
     /// When bpftrace does not attach.
     #[must_use]
     pub fn start(pid: Pid, file: &Path, site: &str, action: &str) -> Self {
+        Self::start_at(pid, &[format!("{}:{site}", file.display())], action)
+    }
+
+    /// As [`start`](Self::start), at each of these `FILE:SITE`.
+    ///
+    /// # Panics
+    /// When bpftrace does not attach.
+    #[must_use]
+    pub fn start_at(pid: Pid, sites: &[String], action: &str) -> Self {
         // What BEGIN prints is read only once every probe is attached.
+        let probes: Vec<String> = sites.iter().map(|site| format!("uprobe:{site}")).collect();
         let script = format!(
-            "BEGIN {{ printf(\"counting\\n\"); }} uprobe:{}:{site} {{ {action} }}",
-            file.display()
+            "BEGIN {{ printf(\"counting\\n\"); }} {} {{ {action} }}",
+            probes.join(",")
         );
         let pid = pid.to_string();
         let words = ["-B", "line", "-p", &pid, "-e", &script];
@@ -50,7 +60,7 @@ impl Bpftrace {
             match tracer.line_within(PATIENCE) {
                 Ok(line) if line == "counting" => return Self(tracer),
                 Ok(_) => {}
-                Err(error) => panic!("bpftrace does not attach to {site} of {pid}: {error}"),
+                Err(error) => panic!("bpftrace does not attach to {sites:?} of {pid}: {error}"),
             }
         }
     }
