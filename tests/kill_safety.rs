@@ -328,7 +328,13 @@ fn both_are_killed_before_each_call_of_an_attach() {
         let of_target = |l: &&str| l.trim_start().starts_with(&format!("{pid} "));
         let is_stub = |l: &&str| of_target(l) && l.contains("wipes it");
         stubs += shown.lines().filter(is_stub).count();
-        let cleaned = lancet(&["clean", "-p", &pid.to_string()]);
+        // On a busy machine the threads may not stop in time, and it says so.
+        let mut cleaned = lancet(&["clean", "-p", &pid.to_string()]);
+        for _ in 0..3 {
+            if !cleaned.status.success() {
+                cleaned = lancet(&["clean", "-p", &pid.to_string()]);
+            }
+        }
         assert!(cleaned.status.success(), "{when}: {cleaned:?}");
         text_equals_file(pid, "").unwrap_or_else(|error| panic!("{when}: {error}; {cleaned:?}"));
         alone.assert_clean(&when);
