@@ -1,4 +1,4 @@
-//! What a hit costs: the trigger program, the engines beside each other, the table.
+//! What a hit and what attaching cost: the trigger program, the engines beside each other, tables.
 //!
 //! The parts follow the way of one measurement:
 //!
@@ -7,6 +7,8 @@
 //! - [`engine`]: whoever puts probes on those functions ([`Bare`] is nobody, [`Kernel`] the
 //!   kernel's uprobes; lancet's own engine is implemented by the command line);
 //! - [`hit`]: all engines in interleaved rounds, and the table of the results;
+//! - [`attach`]: what attaching and detaching take, to many processes, of many probes, with many
+//!   threads;
 //! - [`stats`]: medians and spreads.
 //!
 //! The binary that calls [`hit::run`] must start with a look at its first argument: when it is
@@ -14,6 +16,7 @@
 //!
 //! This crate only measures: it never looks for processes and touches none but its own children.
 
+pub mod attach;
 pub mod engine;
 pub mod error;
 pub mod hit;
@@ -21,7 +24,7 @@ pub mod kernel;
 pub mod stats;
 pub mod trigger;
 
-pub use engine::{Bare, Engine};
+pub use engine::{Attachment, Bare, Engine};
 pub use error::Error;
 pub use kernel::{Kernel, Method};
 pub use trigger::{ThreadSample, Trigger, run_trigger};

@@ -43,6 +43,31 @@ impl Summary {
     }
 }
 
+/// A median with the least and the most, for what happens once a round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Range {
+    /// [`median`] of the rounds.
+    pub median: f64,
+    /// The least of the rounds.
+    pub least: f64,
+    /// The most of the rounds.
+    pub most: f64,
+}
+
+impl Range {
+    /// Summarises one value a round.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Self {
+        let most = |a: f64, b: &f64| a.max(*b);
+        let least = |a: f64, b: &f64| a.min(*b);
+        Self {
+            median: median(values),
+            least: values.iter().fold(f64::INFINITY, least),
+            most: values.iter().fold(f64::NEG_INFINITY, most),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +92,18 @@ mod tests {
             }
         );
         assert_eq!(disturbed, quiet);
+    }
+
+    #[test]
+    fn a_range_shows_every_disturbance() {
+        assert_eq!(
+            Range::of(&[3.0, 1.0, 200.0]),
+            Range {
+                median: 3.0,
+                least: 1.0,
+                most: 200.0
+            }
+        );
     }
 
     #[test]

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use lancet_abi::units::Pid;
+use lancet_bench::attach;
 use lancet_bench::hit::{self, Options};
 use lancet_bench::trigger::{TRIGGER_ARGUMENT, targets};
-use lancet_bench::{Bare, Engine, Error, Kernel, Method, Trigger, run_trigger};
+use lancet_bench::{Attachment, Bare, Engine, Error, Kernel, Method, Trigger, run_trigger};
 
 /// A test, given this binary.
 type Test = fn(&Path);
@@ -21,7 +23,7 @@ fn main() -> ExitCode {
         return run_trigger(args);
     }
     let exe = env::current_exe().expect("the running test has a path");
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 9] = [
         ("trigger_calls_in_threads", trigger_calls_in_threads),
         ("unknown_functions_are_named", unknown_functions_are_named),
         (
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         ("missing_symbols_are_named", missing_symbols_are_named),
         ("table_has_every_row", table_has_every_row),
         ("a_run_that_fails_detaches", a_run_that_fails_detaches),
+        ("a_crowd_calls_together", a_crowd_calls_together),
+        ("attach_counts_for_itself", attach_counts_for_itself),
     ];
     let filter = env::args()
         .skip(1)
@@ -98,11 +102,11 @@ fn kernel_hits_equal_calls(exe: &Path) {
         // Another process of the same file must not be counted.
         let mut bystander = Trigger::spawn(exe).unwrap();
         match engine.attach(
-            trigger.pid(),
+            &[trigger.pid()],
             exe,
             &["uprobe_target_nop", "uprobe_target_push"],
         ) {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(error) if left_out(&error) => {
                 println!("skipped {}: {error}", engine.name());
                 continue;
@@ -139,7 +143,7 @@ fn kernel_hits_equal_calls(exe: &Path) {
 fn missing_symbols_are_named(exe: &Path) {
     let trigger = Trigger::spawn(exe).unwrap();
     let error = Kernel::new(Method::Perf)
-        .attach(trigger.pid(), exe, &["not_there"])
+        .attach(&[trigger.pid()], exe, &["not_there"])
         .unwrap_err();
     assert!(
         matches!(error.downcast_ref(), Some(Error::NoSymbol { .. })),
@@ -222,6 +226,75 @@ fn a_run_that_fails_detaches(exe: &Path) {
     assert!(!attached.get(), "probes stay behind");
 }
 
+fn a_crowd_calls_together(exe: &Path) {
+    let mut trigger = Trigger::spawn(exe).unwrap();
+    let members = trigger.crowd(5).unwrap();
+    assert_eq!(members.len(), 5);
+    for member in &members {
+        assert_eq!(
+            std::fs::read_link(format!("/proc/{member}/exe")).unwrap(),
+            std::fs::read_link(format!("/proc/{}/exe", trigger.pid())).unwrap()
+        );
+    }
+    trigger.each("uprobe_target_nop", 3).unwrap();
+    let again = trigger.crowd(2).unwrap();
+    for member in members {
+        assert!(!Path::new(&format!("/proc/{member}")).exists());
+    }
+    assert_eq!(again.len(), 2);
+    assert!(trigger.each("uprobe_target_none", 1).is_err());
+}
+
+/// The kernel's columns are right in every scenario, one that counts nothing is called wrong, and
+/// the private copy is gone in the end.
+fn attach_counts_for_itself(exe: &Path) {
+    let options = attach::Options {
+        scenarios: vec![
+            attach::Scenario::Processes(3),
+            attach::Scenario::Probes(2),
+            attach::Scenario::Threads {
+                count: 2,
+                running: true,
+            },
+        ],
+        rounds: 2,
+        ..attach::Options::quick(exe.to_owned())
+    };
+    let mut engines: Vec<Box<dyn Engine>> = vec![
+        Box::new(Bare),
+        Box::new(Counted),
+        Box::new(Refused),
+        Box::new(Kernel::new(Method::Perf)),
+        Box::new(Kernel::new(Method::Multi)),
+    ];
+    let mut text = Vec::new();
+    let rows = attach::run(&mut engines, &options, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.contains("# refused is left out of 2 probes: no such luck"),
+        "{text}"
+    );
+    let stand_in: Vec<_> = rows.iter().filter(|row| row.engine == "counted").collect();
+    assert_eq!(stand_in.len(), 4, "first, again, probes, threads: {text}");
+    // Three processes, three calls each, two rounds; two functions, two rounds.
+    assert_eq!(
+        stand_in.iter().map(|row| row.calls).collect::<Vec<_>>(),
+        [18, 18, 4, 6]
+    );
+    for row in &rows {
+        assert_eq!(row.exact(), row.engine != "counted", "{}", row.text());
+    }
+    if rustix::process::geteuid().is_root() && !text.contains("is left out of 2 probes: the kernel")
+    {
+        assert!(rows.len() >= 11, "{text}");
+    }
+    let name = format!("lancet-bench-{}-", std::process::id());
+    for entry in std::fs::read_dir(std::env::temp_dir()).unwrap() {
+        let entry = entry.unwrap().file_name();
+        assert!(!entry.to_string_lossy().starts_with(&name), "{entry:?}");
+    }
+}
+
 /// Whether this machine just can't do it.
 fn left_out(error: &anyhow::Error) -> bool {
     matches!(
@@ -237,8 +310,8 @@ impl Engine for Counted {
     fn name(&self) -> &str {
         "counted"
     }
-    fn attach(&mut self, _: lancet_abi::units::Pid, _: &Path, _: &[&str]) -> anyhow::Result<()> {
-        Ok(())
+    fn attach(&mut self, _: &[Pid], _: &Path, _: &[&str]) -> anyhow::Result<Attachment> {
+        Ok(Attachment::default())
     }
     fn set_off(&mut self) -> anyhow::Result<bool> {
         Ok(true)
@@ -258,7 +331,7 @@ impl Engine for Refused {
     fn name(&self) -> &str {
         "refused"
     }
-    fn attach(&mut self, _: lancet_abi::units::Pid, _: &Path, _: &[&str]) -> anyhow::Result<()> {
+    fn attach(&mut self, _: &[Pid], _: &Path, _: &[&str]) -> anyhow::Result<Attachment> {
         anyhow::bail!("no such luck")
     }
     fn set_off(&mut self) -> anyhow::Result<bool> {
@@ -281,9 +354,9 @@ impl Engine for Broken {
     fn name(&self) -> &str {
         "broken"
     }
-    fn attach(&mut self, _: lancet_abi::units::Pid, _: &Path, _: &[&str]) -> anyhow::Result<()> {
+    fn attach(&mut self, _: &[Pid], _: &Path, _: &[&str]) -> anyhow::Result<Attachment> {
         self.attached.set(true);
-        Ok(())
+        Ok(Attachment::default())
     }
     fn set_off(&mut self) -> anyhow::Result<bool> {
         Ok(false)

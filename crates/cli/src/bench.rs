@@ -2,18 +2,18 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use lancet_abi::units::Pid;
-use lancet_bench::hit;
-use lancet_bench::{Bare, Engine, Kernel, Method};
+use lancet_bench::{Attachment, Bare, Engine, Kernel, Method, attach, hit};
 use lancet_engine::{Binary, Consumer, ProbeId, Session, Tracer, launch, sites};
 use lancet_symbols::{Pattern, Target};
 
-use crate::options::BenchOptions;
+use crate::options::{Bench, BenchOptions};
 
 pub(crate) fn bench(options: BenchOptions) -> Result<u8> {
-    let code = launch(None, move |tracer| match hit(&options, &tracer) {
+    let code = launch(None, move |tracer| match run(&options, &tracer) {
         Ok(exact) => u8::from(!exact),
         Err(error) => {
             eprintln!("lancet: {}", crate::report::sentence(&error));
@@ -23,27 +23,39 @@ pub(crate) fn bench(options: BenchOptions) -> Result<u8> {
     Ok(code)
 }
 
-fn hit(options: &BenchOptions, tracer: &Arc<Tracer>) -> Result<bool> {
+/// Measures; `false` when something was counted wrongly.
+fn run(options: &BenchOptions, tracer: &Arc<Tracer>) -> Result<bool> {
     tracer.end_by_signals();
     let exe = std::env::current_exe().context("lancet's own path")?;
-    let mut settings = if options.quick {
-        hit::Options::quick(exe)
-    } else {
-        hit::Options::new(exe)
-    };
-    settings.json = options.json;
+    let out = &mut std::io::stdout();
     let mut engines: Vec<Box<dyn Engine>> = vec![
         Box::new(Bare),
-        Box::new(Lancet {
-            tracer: Arc::clone(tracer),
-            session: None,
-            probes: Vec::new(),
-        }),
+        Box::new(Lancet::new(tracer)),
         Box::new(Kernel::new(Method::Perf)),
         Box::new(Kernel::new(Method::Multi)),
     ];
-    let rows = hit::run(&mut engines, &settings, &mut std::io::stdout())?;
-    Ok(rows.iter().all(hit::Row::exact))
+    match options.what {
+        Bench::Hit => {
+            let mut settings = if options.quick {
+                hit::Options::quick(exe)
+            } else {
+                hit::Options::new(exe)
+            };
+            settings.json = options.json;
+            let rows = hit::run(&mut engines, &settings, out)?;
+            Ok(rows.iter().all(hit::Row::exact))
+        }
+        Bench::Attach => {
+            let mut settings = if options.quick {
+                attach::Options::quick(exe)
+            } else {
+                attach::Options::new(exe)
+            };
+            settings.json = options.json;
+            let rows = attach::run(&mut engines, &settings, out)?;
+            Ok(rows.iter().all(attach::Row::exact))
+        }
+    }
 }
 
 /// lancet's own column.
@@ -53,12 +65,22 @@ struct Lancet {
     probes: Vec<ProbeId>,
 }
 
+impl Lancet {
+    fn new(tracer: &Arc<Tracer>) -> Self {
+        Self {
+            tracer: Arc::clone(tracer),
+            session: None,
+            probes: Vec::new(),
+        }
+    }
+}
+
 impl Engine for Lancet {
     fn name(&self) -> &str {
         "lancet"
     }
 
-    fn attach(&mut self, pid: Pid, exe: &Path, functions: &[&str]) -> Result<()> {
+    fn attach(&mut self, pids: &[Pid], exe: &Path, functions: &[&str]) -> Result<Attachment> {
         let binary = Binary::open(exe)?;
         let mut session = Session::open(&self.tracer);
         let mut named = Vec::new();
@@ -70,12 +92,21 @@ impl Engine for Lancet {
             .into_iter()
             .map(|r| r.map_err(|refused| anyhow!("{}: {}", refused.probe, refused.message)))
             .collect::<Result<_>>()?;
-        let attached = session.attach(pid)?;
-        if let Some(refused) = attached.refused.first() {
-            return Err(anyhow!("{}: {}", refused.probe, refused.message));
+        let start = Instant::now();
+        let mut longest = Duration::ZERO;
+        for &pid in pids {
+            let attached = session.attach(pid)?;
+            if let Some(refused) = attached.refused.first() {
+                return Err(anyhow!("{}: {}", refused.probe, refused.message));
+            }
+            longest = longest.max(attached.longest_stop);
         }
+        let total = start.elapsed();
         self.session = Some(session);
-        Ok(())
+        Ok(Attachment {
+            total,
+            longest_stop: Some(longest),
+        })
     }
 
     fn set_off(&mut self) -> Result<bool> {

@@ -112,11 +112,19 @@ pub(crate) struct CleanOptions {
     pub(crate) pids: Vec<i32>,
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Bench {
+    /// Cost of a hit, as the kernel's own benchmark shows it
+    Hit,
+    /// Attaching and detaching: many processes, many probes, many threads
+    Attach,
+}
+
 #[derive(Args)]
 pub(crate) struct BenchOptions {
-    /// hit: cost of a hit, as the kernel's own benchmark shows it
-    #[arg(value_parser = ["hit"])]
-    pub(crate) what: String,
+    /// What to measure
+    #[arg(value_enum)]
+    pub(crate) what: Bench,
     /// Fewer rounds
     #[arg(long)]
     pub(crate) quick: bool,

@@ -113,8 +113,8 @@ fn attach<'a>(
     let mut lanes = Vec::new();
     for engine in engines {
         let trigger = Trigger::spawn(&options.exe)?;
-        match engine.attach(trigger.pid(), &options.exe, functions) {
-            Ok(()) => lanes.push(Lane {
+        match engine.attach(&[trigger.pid()], &options.exe, functions) {
+            Ok(_) => lanes.push(Lane {
                 engine: engine.as_mut(),
                 trigger,
                 attached: true,

@@ -6,10 +6,11 @@ mod sys;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Instant;
 
 use lancet_abi::units::Pid;
 
-use crate::{Engine, Error};
+use crate::{Attachment, Engine, Error};
 use program::Counter;
 
 /// How the program is attached.
@@ -55,22 +56,42 @@ impl Engine for Kernel {
         }
     }
 
-    fn attach(&mut self, pid: Pid, exe: &Path, functions: &[&str]) -> anyhow::Result<()> {
+    fn attach(
+        &mut self,
+        pids: &[Pid],
+        exe: &Path,
+        functions: &[&str],
+    ) -> anyhow::Result<Attachment> {
         self.attached = None;
         let offsets = symbols::file_offsets(exe, functions)?;
+        let process = match *pids {
+            [pid] => Some(pid),
+            _ => None,
+        };
+        let pid = pids.first().copied().unwrap_or(Pid(0));
         let counter = Counter::load(pid, self.method)?;
+        let start = Instant::now();
         let probes = match self.method {
             Method::Perf => offsets
                 .into_iter()
-                .map(|offset| sys::attach_perf(pid, exe, offset, counter.program()))
+                .map(|offset| sys::attach_perf(process, exe, offset, counter.program()))
                 .collect::<Result<_, _>>()?,
-            Method::Multi => vec![sys::attach_multi(pid, exe, &offsets, counter.program())?],
+            Method::Multi => vec![sys::attach_multi(
+                process,
+                exe,
+                &offsets,
+                counter.program(),
+            )?],
         };
+        let total = start.elapsed();
         self.attached = Some(Attached {
             _probes: probes,
             counter,
         });
-        Ok(())
+        Ok(Attachment {
+            total,
+            longest_stop: None,
+        })
     }
 
     fn set_off(&mut self) -> anyhow::Result<bool> {

@@ -173,9 +173,9 @@ pub(super) fn load_program(
     owned(fd, "bpf(BPF_PROG_LOAD) for the counting program", pid)
 }
 
-/// A uprobe at `offset` of `file`, in the process `pid` only, that runs `program`.
+/// A uprobe at `offset` of `file` that runs `program`, in one process or in all that map it.
 pub(super) fn attach_perf(
-    pid: Pid,
+    process: Option<Pid>,
     file: &Path,
     offset: FileOffset,
     program: BorrowedFd<'_>,
@@ -201,7 +201,8 @@ pub(super) fn attach_perf(
         uprobe_path: path.as_ptr(),
         probe_offset: offset.0,
     };
-    let any_cpu: libc::c_int = -1;
+    // Without a process the event must be of some CPU, but its program runs on every one.
+    let (pid, cpu) = process.map_or((Pid(-1), 0), |pid| (pid, -1 as libc::c_int));
     let no_group: libc::c_int = -1;
     // SAFETY: the attributes and the path in them are readable and live until the call returns.
     let fd = unsafe {
@@ -209,7 +210,7 @@ pub(super) fn attach_perf(
             libc::SYS_perf_event_open,
             &raw const attributes,
             pid.0,
-            any_cpu,
+            cpu,
             no_group,
             PERF_FLAG_FD_CLOEXEC,
         )
@@ -229,13 +230,14 @@ pub(super) fn attach_perf(
     Ok(event)
 }
 
-/// One link with a uprobe at each of `offsets` of `file`, in the process `pid` only.
+/// One link with a uprobe at each of `offsets` of `file`, in one process or in all that map it.
 pub(super) fn attach_multi(
-    pid: Pid,
+    process: Option<Pid>,
     file: &Path,
     offsets: &[FileOffset],
     program: BorrowedFd<'_>,
 ) -> Result<OwnedFd, Error> {
+    let pid = process.unwrap_or(Pid(0));
     let path = c_path(file)?;
     let offsets: Vec<u64> = offsets.iter().map(|offset| offset.0).collect();
     let attributes = LinkCreateMulti {

@@ -8,8 +8,10 @@ use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lancet_abi::units::Pid;
 use rustix::thread::ClockId;
 
+use super::crowd::Crowd;
 use super::{ThreadSample, targets};
 
 /// Calls between two looks at the stop flag: enough that the look costs nothing, few enough that
@@ -18,9 +20,15 @@ const BLOCK: u64 = 256;
 
 /// The trigger's whole life: reads orders from standard input until it is closed.
 ///
-/// `_args` are those behind [`TRIGGER_ARGUMENT`](super::TRIGGER_ARGUMENT); there are none so far.
-pub fn run_trigger(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match serve(&mut io::stdin().lock(), &mut io::stdout().lock()) {
+/// `args` are those behind [`TRIGGER_ARGUMENT`](super::TRIGGER_ARGUMENT): files that are removed
+/// in the end, however the parent ended.
+pub fn run_trigger(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let result = serve(&mut io::stdin().lock(), &mut io::stdout().lock());
+    for file in args {
+        // The parent may have removed it.
+        let _ = std::fs::remove_file(file);
+    }
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("trigger: the parent no longer listens: {error}");
@@ -32,8 +40,23 @@ pub fn run_trigger(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn serve(orders: &mut dyn BufRead, answers: &mut dyn Write) -> io::Result<()> {
     writeln!(answers, "ready {}", std::process::id())?;
     answers.flush()?;
+    let mut crowd = None;
     for order in orders.lines() {
-        match obey(&order?) {
+        let order = order?;
+        if let Some(result) = obey_for_many(&order, &mut crowd) {
+            match result {
+                Ok(members) => {
+                    for member in members {
+                        writeln!(answers, "member {member}")?;
+                    }
+                    writeln!(answers, "done")?;
+                }
+                Err(reason) => writeln!(answers, "error {reason}")?,
+            }
+            answers.flush()?;
+            continue;
+        }
+        match obey(&order) {
             Ok(samples) => {
                 for ThreadSample {
                     calls,
@@ -50,6 +73,50 @@ fn serve(orders: &mut dyn BufRead, answers: &mut dyn Write) -> io::Result<()> {
         answers.flush()?;
     }
     Ok(())
+}
+
+/// Orders about a crowd or about threads that stay; `None` when it is another one.
+fn obey_for_many(order: &str, crowd: &mut Option<Crowd>) -> Option<Result<Vec<Pid>, &'static str>> {
+    let words: Vec<&str> = order.split_whitespace().collect();
+    let number = |word: &str| word.parse::<usize>().map_err(|_| "number");
+    let all = match words[..] {
+        ["crowd", count] => {
+            *crowd = None;
+            number(count).and_then(|count| {
+                let new = Crowd::gather(count).map_err(|_| "fork")?;
+                Ok(crowd.insert(new).members().to_vec())
+            })
+        }
+        ["each", function, calls] => number(calls).and_then(|calls| {
+            let index = targets::NAMED
+                .iter()
+                .position(|(name, _)| *name == function)
+                .ok_or("unknown")?;
+            let crowd = crowd.as_mut().ok_or("crowd")?;
+            crowd.each(index, calls as u64).map_err(|_| "pipe")?;
+            Ok(Vec::new())
+        }),
+        ["hold", "sleeping", count] => number(count).map(|count| hold(count, thread::park)),
+        ["hold", "running", count] => number(count).map(|count| hold(count, std::hint::spin_loop)),
+        _ => return None,
+    };
+    Some(all)
+}
+
+/// Starts threads that do one thing for ever, and waits until all have begun.
+fn hold(threads: usize, act: fn()) -> Vec<Pid> {
+    let begun = std::sync::Arc::new(Barrier::new(threads + 1));
+    for _ in 0..threads {
+        let begun = std::sync::Arc::clone(&begun);
+        thread::spawn(move || {
+            begun.wait();
+            loop {
+                act();
+            }
+        });
+    }
+    begun.wait();
+    Vec::new()
 }
 
 fn obey(order: &str) -> Result<Vec<ThreadSample>, &'static str> {

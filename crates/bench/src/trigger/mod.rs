@@ -8,14 +8,20 @@
 //! | (nothing) | `ready PID` |
 //! | `run FUNCTION THREADS MILLISECONDS` | `thread CALLS CPU_NS WALL_NS` for each thread, then `done` |
 //! | `calls FUNCTION THREADS CALLS` | the same, with exactly this many calls in each thread |
-//! | (closes the pipe) | ends |
+//! | `crowd COUNT` | `member PID` for each of so many processes that it forked, then `done` |
+//! | `each FUNCTION CALLS` | `done` when the crowd has obeyed as many such orders as it has members |
+//! | `hold sleeping COUNT`, `hold running COUNT` | `done` when so many threads have begun, which stay |
+//! | (closes the pipe) | ends, the crowd too |
 //!
 //! A line that can't be obeyed is answered by `error REASON`.
 
 mod child;
+mod crowd;
+mod sys;
 pub mod targets;
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -54,13 +60,31 @@ impl Trigger {
     /// # Errors
     /// When the binary can't be started or does not know the trigger mode.
     pub fn spawn(exe: &Path) -> Result<Self, Error> {
+        Self::spawn_from(exe, None)
+    }
+
+    /// As [`spawn`](Self::spawn); the trigger removes a file when it ends, however its parent ends.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_keeper(exe: &Path, file: &Path) -> Result<Self, Error> {
+        Self::spawn_from(exe, Some(file))
+    }
+
+    fn spawn_from(exe: &Path, removed: Option<&Path>) -> Result<Self, Error> {
         let failed = |source| Error::Trigger {
             exe: exe.to_owned(),
             what: "start",
             source,
         };
-        let mut child = Command::new(exe)
+        let mut command = Command::new(exe);
+        if removed.is_some() {
+            // Ctrl-C is for the parent; this one must outlive it.
+            command.process_group(0);
+        }
+        let mut child = command
             .arg(TRIGGER_ARGUMENT)
+            .args(removed)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -137,12 +161,62 @@ impl Trigger {
         )
     }
 
-    fn order(
-        &mut self,
-        function: &str,
-        threads: usize,
-        order: &str,
-    ) -> Result<Vec<ThreadSample>, Error> {
+    /// Forks `count` processes from the trigger, instead of those that there were.
+    ///
+    /// # Errors
+    /// When they can't be made, or the trigger has died.
+    pub fn crowd(&mut self, count: usize) -> Result<Vec<Pid>, Error> {
+        let lines = self.lines(&format!("crowd {count}"))?;
+        let pid = |line: &String| Some(Pid(line.strip_prefix("member ")?.parse().ok()?));
+        lines
+            .iter()
+            .map(|line| {
+                pid(line).ok_or_else(|| Error::Protocol {
+                    pid: self.pid,
+                    line: line.clone(),
+                })
+            })
+            .collect()
+    }
+
+    /// Has the crowd call `function`: `calls` times for each member, though one may take two turns
+    /// and another none.
+    ///
+    /// # Errors
+    /// When there is no crowd, no such function, or the trigger has died.
+    pub fn each(&mut self, function: &str, calls: u64) -> Result<(), Error> {
+        self.lines(&format!("each {function} {calls}")).map(drop)
+    }
+
+    /// Starts `count` threads that sleep or spin until the trigger ends.
+    ///
+    /// # Errors
+    /// When the trigger has died.
+    pub fn hold(&mut self, count: usize, running: bool) -> Result<(), Error> {
+        let what = if running { "running" } else { "sleeping" };
+        self.lines(&format!("hold {what} {count}")).map(drop)
+    }
+
+    /// The answer's lines before `done`.
+    fn lines(&mut self, order: &str) -> Result<Vec<String>, Error> {
+        self.send(order)?;
+        let mut lines = Vec::new();
+        loop {
+            let line = self.answer()?;
+            if line == "done" {
+                return Ok(lines);
+            }
+            if line.starts_with("error ") {
+                return Err(Error::Protocol {
+                    pid: self.pid,
+                    line,
+                });
+            }
+            lines.push(line);
+        }
+    }
+
+    fn send(&mut self, order: &str) -> Result<(), Error> {
         let sent = match &mut self.orders {
             Some(pipe) => writeln!(pipe, "{order}").and_then(|()| pipe.flush()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -151,7 +225,16 @@ impl Trigger {
             exe: self.exe.clone(),
             what: "order",
             source,
-        })?;
+        })
+    }
+
+    fn order(
+        &mut self,
+        function: &str,
+        threads: usize,
+        order: &str,
+    ) -> Result<Vec<ThreadSample>, Error> {
+        self.send(order)?;
         let mut samples = Vec::with_capacity(threads);
         loop {
             let line = self.answer()?;

@@ -1,0 +1,37 @@
+//! The system calls that make and end a crowd's members.
+
+use std::io;
+
+use lancet_abi::units::Pid;
+
+/// Splits the process. `None` in the child, which must end by [`end`].
+///
+/// Only for a process with one thread: locks that others held would stay locked in the child.
+pub(super) fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: the caller has one thread, so the child may go on as it likes.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        pid if pid > 0 => Ok(Some(Pid(pid))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Has the kernel kill this process when its parent ends.
+pub(super) fn end_with_parent() {
+    // SAFETY: this option takes a signal's number and no pointer.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// Ends the process without running what belongs to its parent.
+pub(super) fn end() -> ! {
+    // SAFETY: this call does not return and touches no memory.
+    unsafe { libc::_exit(0) }
+}
+
+/// Waits until a child has ended.
+pub(super) fn reap(child: Pid) {
+    // SAFETY: no status is asked for.
+    while unsafe { libc::waitpid(child.0, std::ptr::null_mut(), 0) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
