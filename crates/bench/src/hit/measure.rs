@@ -68,7 +68,8 @@ pub(super) fn run(
                 threads,
                 off: false,
             };
-            rows.extend(rounds(&mut lanes, &series, options, out)?);
+            let more = rounds(&mut lanes, &series, options, &rows, out)?;
+            rows.extend(more);
         }
     }
     switch_off(&mut lanes)?;
@@ -80,7 +81,7 @@ pub(super) fn run(
                 threads: 1,
                 off: true,
             };
-            rows.extend(rounds(&mut lanes, &series, options, out)?);
+            rows.extend(rounds(&mut lanes, &series, options, &[], out)?);
         }
     }
     detach(lanes)?;
@@ -97,7 +98,7 @@ pub(super) fn run(
             threads: 1,
             off: false,
         };
-        rows.extend(rounds(&mut lanes, &series, options, out)?);
+        rows.extend(rounds(&mut lanes, &series, options, &[], out)?);
         detach(lanes)?;
     }
     Ok(rows)
@@ -147,11 +148,12 @@ fn detach(lanes: Vec<Lane<'_>>) -> anyhow::Result<()> {
     lanes.into_iter().try_for_each(Lane::detach)
 }
 
-/// All rounds of one series; writes and returns one row a lane.
+/// All rounds of one series; writes and returns one row a lane. `before` are the rows so far.
 fn rounds(
     lanes: &mut [Lane<'_>],
     series: &Series<'_>,
     options: &Options,
+    before: &[Row],
     out: &mut dyn Write,
 ) -> anyhow::Result<Vec<Row>> {
     let mut shares = vec![Vec::with_capacity(options.rounds); lanes.len()];
@@ -168,7 +170,8 @@ fn rounds(
         let base = bare
             .filter(|&bare| bare != index)
             .map(|bare| shares[bare].as_slice());
-        let row = summarise(lane.engine, series, &shares[index], base);
+        let mut row = summarise(lane.engine, series, &shares[index], base);
+        row.compare(before);
         let line = if options.json {
             row.json().to_string()
         } else {
@@ -248,6 +251,7 @@ fn summarise(
         hits: engine
             .counts()
             .then(|| shares.iter().map(|share| share.hits).sum()),
+        of_one: None,
     }
 }
 

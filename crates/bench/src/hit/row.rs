@@ -27,6 +27,10 @@ pub struct Row {
     pub calls: u64,
     /// Hits that the engine counted meanwhile; none of an engine that does not count.
     pub hits: Option<u64>,
+    /// What a thread gets done beside the others, as a share of what one alone does: 1 where they
+    /// do not disturb each other. By thread CPU time, so that neither other processes nor more
+    /// threads than CPUs change it; the rate has all that in it.
+    pub of_one: Option<f64>,
 }
 
 impl Row {
@@ -37,8 +41,19 @@ impl Row {
         self.hits.is_none_or(|hits| hits == due)
     }
 
+    /// Compares with the row of one thread, where there is one before.
+    pub(super) fn compare(&mut self, before: &[Self]) {
+        let alone = |row: &&Self| {
+            (row.threads, &row.test, &row.engine, row.off)
+                == (1, &self.test, &self.engine, self.off)
+        };
+        let one = before.iter().find(alone).filter(|_| self.threads > 1);
+        self.of_one = one.map(|one| one.call_ns.median / self.call_ns.median);
+    }
+
     /// The line of the table: name, threads and rate in the columns of the kernel's own uprobe
-    /// benchmark, then engine, added cost and the check of the count.
+    /// benchmark, then engine, added cost, what a thread keeps of its pace beside others, and the
+    /// check of the count.
     #[must_use]
     pub fn text(&self) -> String {
         let Summary { median, spread } = self.rate;
@@ -56,6 +71,9 @@ impl Row {
         );
         if let Some(added) = self.added_ns {
             line += &format!(" {:+10.2} ± {:.2} ns/hit", added.median, added.spread);
+        }
+        if let Some(of_one) = self.of_one {
+            line += &format!("  {of_one:.2} of one thread");
         }
         match self.hits {
             None => {}
@@ -84,6 +102,7 @@ impl Row {
             "added_ns_spread": self.added_ns.map(|added| added.spread),
             "calls": self.calls,
             "hits": self.hits,
+            "of_one": self.of_one,
             "exact": self.exact(),
         })
     }
@@ -111,6 +130,7 @@ mod tests {
             added_ns: None,
             calls: 1000,
             hits: None,
+            of_one: None,
         }
     }
 
@@ -157,6 +177,36 @@ mod tests {
         };
         assert!(!bad.exact());
         assert!(bad.text().ends_with("WRONG: 999 hits of 1000 calls"));
+    }
+
+    #[test]
+    fn threads_are_compared_with_one_of_the_same_engine() {
+        let call_ns = |median| Summary {
+            median,
+            spread: 0.0,
+        };
+        let one = row();
+        let mut two = Row {
+            threads: 2,
+            call_ns: call_ns(2.8),
+            ..row()
+        };
+        two.compare(&[]);
+        assert_eq!(two.of_one, None);
+        let other = Row {
+            engine: "lancet".to_owned(),
+            call_ns: call_ns(9.0),
+            ..row()
+        };
+        two.compare(&[other, one.clone()]);
+        assert!(
+            two.text().ends_with("bare          0.95 of one thread"),
+            "{}",
+            two.text()
+        );
+        let mut again = row();
+        again.compare(&[one]);
+        assert_eq!(again.of_one, None, "one thread is not compared with itself");
     }
 
     #[test]
