@@ -7,6 +7,7 @@ mod count;
 mod list;
 mod options;
 mod probes;
+mod ps;
 mod report;
 mod run;
 mod scope;
@@ -27,7 +28,11 @@ fn main() -> ExitCode {
     {
         return lancet_bench::trigger::run_trigger(words.into_iter().skip(2));
     }
-    let result = match Arguments::parse().verb {
+    // Its words have a style of their own.
+    if words.get(1).is_some_and(|w| w == "ps") {
+        return ended(ps::ps(words.into_iter().skip(2)));
+    }
+    ended(match Arguments::parse().verb {
         Verb::Count(options) => count::count(options),
         Verb::Sum(options) => count::sum(options),
         Verb::Hist(options) => count::hist(options),
@@ -35,7 +40,11 @@ fn main() -> ExitCode {
         Verb::Status => status::status(),
         Verb::Clean(options) => clean::clean(&options),
         Verb::Bench(options) => bench::bench(options),
-    };
+        Verb::Ps(options) => ps::ps(options.words),
+    })
+}
+
+fn ended(result: anyhow::Result<u8>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

@@ -26,6 +26,8 @@ pub(crate) enum Verb {
     Status,
     /// Take out what sessions that were killed have left
     Clean(CleanOptions),
+    /// List processes as ps does (`lancet ps --help`)
+    Ps(PsOptions),
     /// Measure
     Bench(BenchOptions),
 }
@@ -118,6 +120,18 @@ pub(crate) enum Bench {
     Hit,
     /// Attaching and detaching: many processes, many probes, many threads
     Attach,
+}
+
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct PsOptions {
+    /// Options of ps
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "OPTIONS"
+    )]
+    pub(crate) words: Vec<std::ffi::OsString>,
 }
 
 #[derive(Args)]

@@ -140,7 +140,9 @@ fn number(value: i128) -> String {
     }
 }
 
-fn quoted(text: &str) -> String {
+/// A text as JSON has it, with its quotes.
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {

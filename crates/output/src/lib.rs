@@ -27,7 +27,7 @@ mod text;
 use std::io;
 
 pub use hist::{BUCKETS, bucket_of};
-pub use json::json;
+pub use json::{json, quoted};
 pub use map::{KeyPart, Map, Row, Value};
 pub use text::{text, text_and_notes};
 

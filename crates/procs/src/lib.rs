@@ -17,27 +17,38 @@
 //!
 //! | file | may wait for | right needed |
 //! |---|---|---|
-//! | `/proc` (listing), `stat`, `status`, `task` (listing) | nothing | none |
+//! | `/proc` (listing), `PID` (owner), `task` (listing) | nothing | none |
+//! | `stat`, `status`, `cgroup`, `wchan`: [`Calm`] | nothing | none (`wchan` says `0` without ptrace read access) |
 //! | `ns/*`, `exe` | nothing | ptrace read access |
+//! | `task/TID/children` | nothing | none |
+//! | `cmdline`, `environ`: [`Bound`] | the process's mmap lock, on every kernel | none; `environ`: ptrace read access |
 //! | `maps`, text or `PROCMAP_QUERY` | the process's mmap lock on kernels before 6.17 (text), 6.18 (query) | ptrace read access |
 //!
-//! `cmdline`, `environ` and `map_files` wait behind a busy mmap lock on every kernel and are not used. [`who_maps`] bounds
-//! the wait for each process, so one stuck process never delays the others.
+//! [`Bound`] files are only read on helper threads, which [`Proc::read_bound`] may leave behind; [`who_maps`] does the same
+//! with maps: one stuck process never delays the others. `map_files` is not used.
 
 mod error;
+mod files;
 mod identity;
 mod links;
 mod list;
 mod maps;
+mod patient;
+mod root;
 mod scan;
 mod stat;
 mod status;
 mod sys;
+mod table;
 
 pub use error::{ProcError, Unsettled};
+pub use files::{Bound, Calm};
 pub use identity::{Identity, identity, same};
 pub use links::{FileId, Namespaces, exe, namespaces, root};
 pub use list::{ancestors, children, pids, tids};
 pub use maps::{Mapping, file_mappings, file_mappings_text, mapping_at, mappings, parse, shown_id};
+pub use root::{BoundReads, Owner, PATIENCE, Proc, Reading};
 pub use scan::{Mapper, Scan, who_maps};
+pub use stat::{Name, Stat};
 pub use status::{Status, status, thread_status};
+pub use table::{Row, Table, Wanted, of_pids, table};

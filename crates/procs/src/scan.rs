@@ -1,14 +1,12 @@
 //! Which processes map a file.
 
-use std::{
-    sync::{Arc, mpsc},
-    thread,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use lancet_abi::units::Pid;
 
-use crate::{FileId, Identity, Mapping, ProcError, Unsettled, file_mappings, identity, list};
+use crate::{
+    FileId, Identity, Mapping, ProcError, Unsettled, file_mappings, identity, list, patient,
+};
 
 /// How long the maps of one process may take. A read of them takes microseconds; only a process whose mmap lock is held
 /// for long gets near this.
@@ -72,10 +70,7 @@ fn look(pid: Pid, folder: u64, file: FileId) -> Result<Option<Mapper>, ProcError
     })
 }
 
-type Answer = (usize, Result<Option<Mapper>, ProcError>);
-
-/// Looks at each process on a helper thread. When one look takes longer than `patience`, its helper is left alone (it ends
-/// by itself when the look returns) and a new one goes on with the next process.
+/// Looks at each process on a helper thread; one that is stuck there is unknown.
 fn collect<F>(all: Vec<(Pid, u64)>, patience: Duration, look: F) -> Scan
 where
     F: Fn(Pid, u64) -> Result<Option<Mapper>, ProcError> + Send + Sync + 'static,
@@ -85,59 +80,17 @@ where
         ..Scan::default()
     };
     let all: Arc<[(Pid, u64)]> = all.into();
-    let look = Arc::new(look);
-    let mut next = 0;
-    while next < all.len() {
-        let answers = start(&all, next, &look);
-        loop {
-            match answers.recv_timeout(patience) {
-                Ok((at, answer)) => {
-                    next = at + 1;
-                    scan.add(all[at].0, answer);
-                }
-                Err(_) if next >= all.len() => break,
-                // Too long, or the helper failed at this one.
-                Err(_) => {
-                    scan.unknown.push(all[next].0);
-                    next += 1;
-                    break;
-                }
-            }
+    let looks = {
+        let all = Arc::clone(&all);
+        patient::each(all.len(), patience, move |at| look(all[at].0, all[at].1))
+    };
+    for (&(pid, _), answer) in all.iter().zip(looks.finish()) {
+        match answer {
+            Some(answer) => scan.add(pid, answer),
+            None => scan.unknown.push(pid),
         }
     }
     scan
-}
-
-fn start<F>(all: &Arc<[(Pid, u64)]>, from: usize, look: &Arc<F>) -> mpsc::Receiver<Answer>
-where
-    F: Fn(Pid, u64) -> Result<Option<Mapper>, ProcError> + Send + Sync + 'static,
-{
-    let (sender, receiver) = mpsc::channel();
-    let helper = {
-        let (all, look, sender) = (Arc::clone(all), Arc::clone(look), sender.clone());
-        move || run(&all, from, &*look, &sender)
-    };
-    // At the limit of threads the scan still works, only without a bound on each look.
-    if thread::Builder::new()
-        .name("lancet-scan".into())
-        .spawn(helper)
-        .is_err()
-    {
-        run(all, from, &**look, &sender);
-    }
-    receiver
-}
-
-fn run<F>(all: &[(Pid, u64)], from: usize, look: &F, answers: &mpsc::Sender<Answer>)
-where
-    F: Fn(Pid, u64) -> Result<Option<Mapper>, ProcError>,
-{
-    for (at, &(pid, folder)) in all.iter().enumerate().skip(from) {
-        // The receiver is dropped when this helper was given up.
-        if answers.send((at, look(pid, folder))).is_err() {
-            return;
-        }
-    }
 }
 
 impl Scan {
@@ -153,6 +106,8 @@ impl Scan {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     #[test]

@@ -38,6 +38,16 @@ pub struct Status {
     pub sig_pending: u64,
     /// Signals pending for the process as a whole.
     pub sig_shared_pending: u64,
+    /// Permitted capabilities.
+    pub capabilities: u64,
+    /// Resident memory in KiB, exactly counted; 0 without memory, as all of these.
+    pub resident_kib: u64,
+    /// Locked memory in KiB.
+    pub locked_kib: u64,
+    /// Data in KiB.
+    pub data_kib: u64,
+    /// Stack in KiB.
+    pub stack_kib: u64,
     /// 0 none, 1 strict, 2 filter.
     pub seccomp: u32,
     /// Number of seccomp filters.
@@ -68,10 +78,15 @@ pub fn thread_status(pid: Pid, tid: Tid) -> Result<Status, ProcError> {
 
 fn read(pid: Pid, path: &str) -> Result<Status, ProcError> {
     let bytes = sys::read(path).map_err(|e| ProcError::of(pid, "status", e))?;
+    of(pid, &bytes)
+}
+
+/// The lines as they were read.
+pub(crate) fn of(pid: Pid, bytes: &[u8]) -> Result<Status, ProcError> {
     if bytes.is_empty() {
         return Err(ProcError::Gone { pid });
     }
-    parse(&String::from_utf8_lossy(&bytes)).ok_or_else(|| ProcError::Io {
+    parse(&String::from_utf8_lossy(bytes)).ok_or_else(|| ProcError::Io {
         pid,
         what: "status",
         source: std::io::ErrorKind::InvalidData.into(),
@@ -108,6 +123,11 @@ fn parse(text: &str) -> Option<Status> {
             "SigIgn" => status.sig_ignored = mask(value)?,
             "SigPnd" => status.sig_pending = mask(value)?,
             "ShdPnd" => status.sig_shared_pending = mask(value)?,
+            "CapPrm" => status.capabilities = mask(value)?,
+            "VmRSS" => status.resident_kib = kib(value)?,
+            "VmLck" => status.locked_kib = kib(value)?,
+            "VmData" => status.data_kib = kib(value)?,
+            "VmStk" => status.stack_kib = kib(value)?,
             "Seccomp" => status.seccomp = value.parse().ok()?,
             "Seccomp_filters" => status.seccomp_filters = value.parse().ok()?,
             "NoNewPrivs" => status.no_new_privs = value == "1",
@@ -126,6 +146,10 @@ fn numbers<T: std::str::FromStr>(value: &str) -> Option<Vec<T>> {
         .split_ascii_whitespace()
         .map(|word| word.parse().ok())
         .collect()
+}
+
+fn kib(value: &str) -> Option<u64> {
+    value.strip_suffix(" kB")?.parse().ok()
 }
 
 fn mask(value: &str) -> Option<u64> {

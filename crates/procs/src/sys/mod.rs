@@ -1,5 +1,6 @@
 //! The system calls, one file each where there is more to say than its name.
 
+pub(crate) mod entry;
 mod map_page;
 mod procmap_query;
 
