@@ -52,7 +52,8 @@ fn added(before: &str, pid: Pid, when: &str) -> Vec<String> {
         .collect();
     for line in &new {
         let anonymous = line.contains(" 00:00 0 ");
-        let known = line.contains(" rw-s ") && line.contains("/.lancet-")
+        let region = line.contains("/.lancet-") || line.contains("/memfd:lancet ");
+        let known = line.contains(" rw-s ") && region
             || anonymous && (line.contains(" r-xp ") || line.contains(" rw-p "));
         assert!(known, "{when}: {line}");
     }
@@ -322,8 +323,14 @@ fn other_namespaces_and_users() {
     let own_root = format!(
         "mount --rbind / {root} && mount -t tmpfs x {root}/dev/shm && exec chroot {root} {program} plain"
     );
+    let no_tmpfs = format!(
+        "for f in /dev/shm /run/shm /run /tmp; do \
+         [ \"$(stat -f -c %T $f 2>/dev/null)\" != tmpfs ] || mount --bind /etc $f; done; \
+         exec {program} plain"
+    );
     let (unshare, setpriv) = (tool("unshare"), tool("setpriv"));
-    let cases: [(&str, Vec<&str>); 4] = [
+    let cases: [(&str, Vec<&str>); 5] = [
+        ("no tmpfs", vec![&unshare, "-m", "sh", "-c", &no_tmpfs]),
         (
             "mount namespace",
             vec![&unshare, "-m", "sh", "-c", &own_files],

@@ -32,7 +32,7 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
     text
 }
 
-type RowKey = (Option<ProbeId>, Option<u64>);
+type RowKey = (Option<ProbeId>, Option<(u64, bool)>);
 
 /// Prints what came in since the last time.
 pub(crate) struct Printer {
@@ -41,6 +41,7 @@ pub(crate) struct Printer {
     by: By,
     printed: HashMap<RowKey, Total>,
     lost: u64,
+    foreign_tids: usize,
     /// What to say where writing fails.
     place: String,
 }
@@ -90,7 +91,13 @@ impl Printer {
             by,
             printed: HashMap::new(),
             lost: 0,
+            foreign_tids: 0,
         }
+    }
+
+    /// Rows whose thread had ended before its id could be told in this pid namespace.
+    pub(crate) fn foreign_tids(&self) -> usize {
+        self.foreign_tids
     }
 
     pub(crate) fn attached(&mut self, probes: usize) -> io::Result<()> {
@@ -110,9 +117,10 @@ impl Printer {
             Source::Map(map) => {
                 let (rows, lost) = session.read_map(*map)?;
                 self.lost = lost;
+                self.foreign_tids = rows.iter().filter(|row| row.foreign_tid).count();
                 Ok(rows
                     .into_iter()
-                    .map(|row| ((row.probe, Some(row.key)), row.total))
+                    .map(|row| ((row.probe, Some((row.key, row.foreign_tid))), row.total))
                     .collect())
             }
         }
@@ -151,7 +159,8 @@ impl Printer {
         let name = probe
             .filter(|_| self.by.function)
             .map(|p| KeyPart::Name(session.name(p).to_owned()));
-        name.into_iter().chain(key.map(KeyPart::Uint)).collect()
+        let key = key.map(|(key, _)| KeyPart::Uint(key));
+        name.into_iter().chain(key).collect()
     }
 
     /// The last report: what is new, then what was lost.

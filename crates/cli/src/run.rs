@@ -137,6 +137,12 @@ fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
         &session,
         job.options.interval.is_none() && !job.options.json,
     )?;
+    if printer.foreign_tids() > 0 && !job.options.quiet {
+        eprintln!(
+            "lancet: {} thread ids are shown as their own pid namespace had them: the threads had ended before they could be translated",
+            printer.foreign_tids()
+        );
+    }
     checks.tell(&session)?;
     Ok(match (ended, tracer.command_status()) {
         _ if checks.failed() => 1,
@@ -245,6 +251,9 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
     Ok(attached)
 }
 
+/// How often thread ids of other pid namespaces are learned, while their threads live.
+const LEARN: Duration = Duration::from_millis(200);
+
 /// Waits for the end, printing at intervals.
 fn wait(
     job: &Job,
@@ -259,11 +268,14 @@ fn wait(
         .map(|s| start + Duration::from_secs_f64(s));
     let step = job.options.interval.map(Duration::from_secs_f64);
     let mut next = step.map(|s| start + s);
+    let mut foreign_tids = session.learn_tids();
     loop {
-        let deadline = [end, next].into_iter().flatten().min();
+        let look = foreign_tids.then(|| Instant::now() + LEARN);
+        let deadline = [end, next, look].into_iter().flatten().min();
         match session.wait(deadline) {
             Event::Time => {
                 let now = Instant::now();
+                foreign_tids = foreign_tids && session.learn_tids();
                 if let (Some(due), Some(step)) = (next, step)
                     && now >= due
                 {

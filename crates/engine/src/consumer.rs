@@ -126,8 +126,11 @@ impl Total {
 pub struct Row {
     /// The probe, where probes have keys of their own.
     pub probe: Option<ProbeId>,
-    /// The key.
+    /// The key. Thread ids are this process's namespace's.
     pub key: u64,
+    /// Whether the key is a thread id as the thread's own pid namespace had it: it had ended
+    /// before its id was [learned](crate::Session::learn_tids).
+    pub foreign_tid: bool,
     /// The counters.
     pub total: Total,
 }

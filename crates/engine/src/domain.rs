@@ -1,4 +1,8 @@
-//! A trust domain's region: one user in one mount namespace shares one set of counters.
+//! A trust domain's region: one user in one mount and one pid namespace shares one set of counters.
+//!
+//! A process that sees no tmpfs has a region of its own: a memfd cannot be opened by others.
+
+use std::sync::Arc;
 
 use lancet_abi::memory::Shared;
 use lancet_abi::units::Pid;
@@ -9,21 +13,28 @@ use lancet_remote::journal::Journal;
 
 use crate::error::EngineError;
 
-/// Who shares a region: user, group, mount namespace.
+/// Who shares a region: user, group, namespaces. Thread ids, which maps may be keyed by, mean
+/// something in one pid namespace only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DomainKey {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     mount: u64,
+    pub(crate) pids: u64,
+    /// The only process, where it can't be shared.
+    only: Option<Pid>,
 }
 
 impl DomainKey {
     /// The domain of a process.
     pub(crate) fn of(pid: Pid, status: &procs::Status) -> Result<Self, EngineError> {
+        let namespaces = procs::namespaces(pid)?;
         Ok(Self {
             uid: status.uids[3],
             gid: status.gids[3],
-            mount: procs::namespaces(pid)?.mount,
+            mount: namespaces.mount,
+            pids: namespaces.pid,
+            only: None,
         })
     }
 }
@@ -33,46 +44,85 @@ pub(crate) struct Domain {
     pub(crate) key: DomainKey,
     pub(crate) file: RegionFile,
     layout: Layout,
+    journal: Arc<Journal>,
 }
 
 impl Domain {
-    /// Makes the region where `pid` can open it, and notes it in the journal.
+    /// Makes the region where `pid` can open it, or leaves that to the process where it sees no
+    /// place for it.
     pub(crate) fn create(
         key: DomainKey,
         pid: Pid,
         layout: &Layout,
-        journal: &Journal,
+        journal: &Arc<Journal>,
     ) -> Result<Self, EngineError> {
         let name = random().map_err(|source| EngineError::System {
             what: "no random numbers",
             source,
         })?;
         let length = layout.size().next_multiple_of(4096);
-        let file = RegionFile::create(pid, (key.uid, key.gid), name, length)?;
-        let (descriptor, folder) = file.descriptors();
-        journal
-            .region(descriptor, Some(folder), name)
+        let named = RegionFile::create(pid, (key.uid, key.gid), name, length);
+        let only = named.is_err().then_some(pid);
+        let domain = Self {
+            key: DomainKey { only, ..key },
+            file: named.unwrap_or_else(|_| RegionFile::of_target(length)),
+            layout: layout.clone(),
+            journal: Arc::clone(journal),
+        };
+        if domain.file.path().is_some() {
+            domain.begin()?;
+        }
+        Ok(domain)
+    }
+
+    /// Whether a process with this key shares the region.
+    pub(crate) fn serves(&self, key: DomainKey, pid: Pid) -> bool {
+        self.key == key
+            || self.key
+                == DomainKey {
+                    only: Some(pid),
+                    ..key
+                }
+    }
+
+    /// Takes the memfd that the stopped process has made.
+    pub(crate) fn adopt(&self, pid: Pid, descriptor: i32) -> Result<(), EngineError> {
+        self.file.adopt(pid, descriptor)?;
+        self.begin()
+    }
+
+    /// Notes the file in the journal and writes the region's header.
+    fn begin(&self) -> Result<(), EngineError> {
+        let Some((descriptor, folder)) = self.file.descriptors() else {
+            return Ok(());
+        };
+        self.journal
+            .region(descriptor, folder, self.file.name())
             .ok_or(EngineError::Usage("too many trust domains in one session"))?;
-        let mut header = vec![0; layout.header_len() as usize];
-        layout.write_header(&mut header)?;
-        file.write_at(0, &header)
+        let mut header = vec![0; self.layout.header_len() as usize];
+        self.layout.write_header(&mut header)?;
+        self.file
+            .write_at(0, &header)
             .map_err(|source| EngineError::System {
                 what: "cannot write the region's header",
                 source,
-            })?;
-        Ok(Self {
-            key,
-            file,
-            layout: layout.clone(),
-        })
+            })
     }
 
-    /// The counters, read with the session's own layout: the header could be forged.
-    pub(crate) fn region(&self) -> Result<Region<Shared<'_>>, EngineError> {
+    /// The counters, read with the session's own layout: the header could be forged. None before
+    /// there is memory.
+    pub(crate) fn region(&self) -> Result<Option<Region<Shared<'_>>>, EngineError> {
+        let Some(memory) = self.file.memory() else {
+            return Ok(None);
+        };
         // SAFETY: the file is mapped for its whole length as long as `self` lives.
-        let memory =
-            unsafe { Shared::new(self.file.memory().as_ptr(), self.file.length() as usize) };
-        Ok(Region::with_layout(memory, self.layout.clone())?)
+        let memory = unsafe { Shared::new(memory.as_ptr(), self.file.length() as usize) };
+        Ok(Some(Region::with_layout(memory, self.layout.clone())?))
+    }
+
+    /// Whether it was made by one process for itself.
+    pub(crate) fn is_of(&self, pid: Pid) -> bool {
+        self.key.only == Some(pid)
     }
 
     /// Stops all counting in the domain, in every process and child at once.
@@ -80,6 +130,20 @@ impl Domain {
         let (at, length) = self.layout.off_switch();
         // Writing into allocated blocks of a tmpfs file does not fail.
         let _ = self.file.write_at(at.0, &vec![0; length]);
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let Some((descriptor, _)) = self.file.descriptors() else {
+            return;
+        };
+        // The number will be another file's.
+        for record in self.journal.regions() {
+            if record.read().is_some_and(|(file, _)| file == descriptor) {
+                record.forget();
+            }
+        }
     }
 }
 

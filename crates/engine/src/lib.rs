@@ -59,6 +59,7 @@ mod start;
 mod stubs;
 mod sys;
 mod text;
+mod tids;
 mod undo;
 
 pub use attach::Attached;

@@ -10,6 +10,7 @@ use lancet_remote::{Argument, Borrowed, Call, RemoteError, Stopped, checked, sla
 
 use crate::attach::{Context, Hold};
 use crate::catalog::Instance;
+use crate::domain::Domain;
 use crate::error::EngineError;
 use crate::facts::facts;
 use crate::leftovers;
@@ -256,13 +257,25 @@ fn map_one(
         return Err(error.into());
     }
     if first {
-        let path = format!("{}\0", context.domain.file.path());
+        let path = format!("{}\0", context.domain.file.path().unwrap_or_default());
         process
             .memory
             .write(plan.stub.plus(PATH), path.as_bytes())?;
         process.memory.write(plan.stub.plus(NAME), b"lancet\0")?;
     }
-    let mut calls = plan.rest();
+    let source = match (context.domain.file.path(), process.arenas.first()) {
+        (Some(_), _) => Source::Path,
+        (None, Some(arena)) => Source::Mapping(arena.region),
+        (None, None) => match make_memfd(&mut borrowed, &plan, context.domain) {
+            Ok(descriptor) => Source::Descriptor(descriptor),
+            Err(error) => {
+                plan.take_back(&mut borrowed, room, context.guardian);
+                record.drop_last_arena();
+                return Err(error);
+            }
+        },
+    };
+    let mut calls = plan.rest(source);
     let needed = calls.len();
     // Not where a probe or somebody else's breakpoint lies in the same page.
     let page = RuntimeAddr(room.address.0 & !(PAGE - 1));
@@ -303,6 +316,49 @@ fn map_one(
     Ok(())
 }
 
+/// How a process gets at the region.
+#[derive(Clone, Copy)]
+enum Source {
+    /// By the path in the stub's page.
+    Path,
+    /// By a descriptor that it has for this moment.
+    Descriptor(u64),
+    /// By a mapping that it has already.
+    Mapping(RuntimeAddr),
+}
+
+/// Has the process make the memory of a region that only it will use; its descriptor stays open
+/// in it until the region is mapped.
+fn make_memfd(
+    borrowed: &mut Borrowed<'_>,
+    plan: &Plan<'_>,
+    domain: &Domain,
+) -> Result<u64, EngineError> {
+    // Kernels before 6.3 do not know the seal, and some later ones insist on it.
+    const MFD_NOEXEC_SEAL: u32 = 8;
+    let mut result = 0;
+    for flags in [libc::MFD_CLOEXEC | MFD_NOEXEC_SEAL, libc::MFD_CLOEXEC] {
+        let name = plan.stub.plus(NAME).0;
+        let make = Call::new(
+            "memfd_create",
+            libc::SYS_memfd_create,
+            &[name, flags.into()],
+        );
+        let made = borrowed.run(plan.stub, std::slice::from_ref(&make))?[0];
+        if made == -i64::from(libc::EINVAL) {
+            continue;
+        }
+        result = checked(plan.pid, &make, made)?;
+        break;
+    }
+    let adopted = domain.adopt(plan.pid, result as i32);
+    if adopted.is_err() {
+        let close = Call::new("close of the region", libc::SYS_close, &[result]);
+        borrowed.run(plan.stub, &[close])?;
+    }
+    adopted.map(|()| result)
+}
+
 impl Plan<'_> {
     fn code(&self) -> Call {
         Call::new(
@@ -320,34 +376,54 @@ impl Plan<'_> {
     }
 
     /// Everything but the code.
-    fn rest(&self) -> Vec<Call> {
-        let open = Call::new(
-            "opening the region",
-            libc::SYS_openat,
-            &[
-                libc::AT_FDCWD as u64,
-                self.stub.plus(PATH).0,
-                (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64,
-                0,
-            ],
-        );
+    fn rest(&self, source: Source) -> Vec<Call> {
+        let open = || {
+            Call::new(
+                "opening the region",
+                libc::SYS_openat,
+                &[
+                    libc::AT_FDCWD as u64,
+                    self.stub.plus(PATH).0,
+                    (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64,
+                    0,
+                ],
+            )
+        };
         let data = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        let mut map = Call::new(
-            "mmap of the region",
-            libc::SYS_mmap,
-            &[
-                self.arena.region.0,
-                self.region_length,
-                data,
-                (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64,
-                0,
-                0,
-            ],
-        );
-        map.arguments[4] = Argument::Result(0);
-        let mut close = Call::new("close of the region", libc::SYS_close, &[0]);
-        close.arguments[0] = Argument::Result(0);
-        let mut calls = vec![open, map, close];
+        let shared = (libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE) as u64;
+        let (region, length) = (self.arena.region.0, self.region_length);
+        let map = |descriptor| {
+            let mut map = Call::new(
+                "mmap of the region",
+                libc::SYS_mmap,
+                &[region, length, data, shared, 0, 0],
+            );
+            map.arguments[4] = descriptor;
+            map
+        };
+        let close = |descriptor| {
+            let mut close = Call::new("close of the region", libc::SYS_close, &[0]);
+            close.arguments[0] = descriptor;
+            close
+        };
+        let mut calls = match source {
+            Source::Path => vec![open(), map(Argument::Result(0)), close(Argument::Result(0))],
+            Source::Descriptor(number) => {
+                vec![map(Argument::Value(number)), close(Argument::Value(number))]
+            }
+            // With an old length of 0 it maps the same memory a second time.
+            Source::Mapping(other) => vec![Call::new(
+                "mremap of the region",
+                libc::SYS_mremap,
+                &[
+                    other.0,
+                    0,
+                    length,
+                    (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64,
+                    region,
+                ],
+            )],
+        };
         if self.first {
             calls.push(Call::new(
                 "mmap of the private page",

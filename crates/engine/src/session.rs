@@ -21,6 +21,7 @@ use crate::guardian::Tracer;
 use crate::process::Process;
 use crate::sentinel;
 use crate::sys::exec_watch::ExecWatch;
+use crate::tids::Tids;
 
 pub(crate) struct Probe {
     pub(crate) site: Site,
@@ -50,6 +51,9 @@ pub struct Session {
     spare_used: u32,
     pub(crate) domains: Vec<Domain>,
     pub(crate) processes: Vec<Process>,
+    pub(crate) tids: Tids,
+    /// The pid namespace of this process; 0 where it can't be told.
+    pub(crate) own_pids: u64,
     pub(crate) ended: usize,
     /// Whether the command becomes another program after its start.
     pub(crate) command_exec: Option<ExecWatch>,
@@ -71,6 +75,8 @@ impl Session {
             spare_used: 0,
             domains: Vec::new(),
             processes: Vec::new(),
+            tids: Tids::default(),
+            own_pids: procs::namespaces(Pid(std::process::id() as i32)).map_or(0, |n| n.pid),
             ended: 0,
             command_exec: None,
             check: false,
@@ -203,7 +209,7 @@ impl Session {
     }
 
     fn domain(&mut self, key: DomainKey, pid: Pid, layout: &Layout) -> Result<usize, EngineError> {
-        if let Some(index) = self.domains.iter().position(|d| d.key == key) {
+        if let Some(index) = self.domains.iter().position(|d| d.serves(key, pid)) {
             return Ok(index);
         }
         let domain = Domain::create(key, pid, layout, self.tracer.journal())?;
@@ -353,7 +359,16 @@ impl Session {
             certain: guards.certain,
             check: self.check,
         };
-        attach::attach(process, &context, &wanted, hold)
+        let attached = attach::attach(process, &context, &wanted, hold);
+        drop(wanted);
+        if key.pids != self.own_pids {
+            self.tids.learn(key.pids, pid);
+        }
+        if process.arenas.is_empty() {
+            // What nobody has mapped can't be mapped later either: the next try makes it anew.
+            self.domains.retain(|d| !d.is_of(pid));
+        }
+        attached
     }
 
     /// All active probes by site: consumers of one site share its pad.

@@ -229,6 +229,11 @@ pub struct RegionRecord {
 }
 
 impl RegionRecord {
+    /// The region is given up: its descriptor will be another file's.
+    pub fn forget(&self) {
+        self.file.store(0, Ordering::Release);
+    }
+
     /// Descriptor of the region's file, and folder and name to unlink.
     #[must_use]
     pub fn read(&self) -> Option<(i32, Option<(i32, u64)>)> {

@@ -1,6 +1,7 @@
-//! The file behind a region: on a tmpfs that the target sees, owned by the target's user.
+//! The file behind a region: on a tmpfs that the target sees, owned by the target's user; where it
+//! sees none, a memfd that the target makes itself ([`RegionFile::of_target`]).
 //!
-//! It is made through `openat2(RESOLVE_IN_ROOT)`, since a plain path through `/proc/PID/root`
+//! A named file is made through `openat2(RESOLVE_IN_ROOT)`, since a plain path through `/proc/PID/root`
 //! would follow the target's own symbolic links out to the host, and under the target's file
 //! system user, since a tmpfs of a user namespace refuses files of users that it does not know.
 //! Every block is allocated at once: a write that finds no memory later would kill the target.
@@ -10,9 +11,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use lancet_abi::units::Pid;
 use rustix::fs::{
@@ -31,13 +33,23 @@ const PREFIX: &str = ".lancet-";
 
 /// A region's file, mapped into this process.
 pub struct RegionFile {
-    file: File,
+    length: u64,
+    /// The name by which processes of the domain open it; none for a memfd.
+    named: Option<Named>,
+    /// None until the target has made its memfd.
+    backing: OnceLock<Backing>,
+}
+
+struct Named {
     folder: OwnedFd,
     name: u64,
     path: String,
-    length: u64,
-    memory: NonNull<u8>,
     unlinked: bool,
+}
+
+struct Backing {
+    file: File,
+    memory: NonNull<u8>,
 }
 
 // SAFETY: the mapping is plain shared memory that is accessed through volatile or atomic reads.
@@ -186,6 +198,35 @@ impl RegionFile {
         })
     }
 
+    /// A region for a target that sees no tmpfs. It has no memory until the target has made a
+    /// memfd and [`adopt`](Self::adopt) was told of it.
+    #[must_use]
+    pub fn of_target(length: u64) -> Self {
+        Self {
+            length,
+            named: None,
+            backing: OnceLock::new(),
+        }
+    }
+
+    /// Takes the memfd that a stopped target has just made as its descriptor `number`.
+    pub fn adopt(&self, pid: Pid, number: i32) -> Result<(), RemoteError> {
+        let place = format!("descriptor {number} of process {pid}");
+        let failed = |source: io::Error| RemoteError::Region {
+            place: place.clone(),
+            source,
+        };
+        let path = format!("/proc/{pid}/fd/{number}");
+        let file = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| failed(e.into()))?;
+        if fstatfs(&file).map_err(|e| failed(e.into()))?.f_type != TMPFS {
+            return Err(failed(io::ErrorKind::Unsupported.into()));
+        }
+        let backing = Backing::of(file, self.length).map_err(failed)?;
+        let _ = self.backing.set(backing);
+        Ok(())
+    }
+
     fn map(
         file: OwnedFd,
         folder: OwnedFd,
@@ -193,16 +234,79 @@ impl RegionFile {
         path: String,
         length: u64,
     ) -> Result<Self, RemoteError> {
-        let failed = |folder: &OwnedFd, source: io::Error| {
-            let _ = unlinkat(folder, file_name(name), AtFlags::empty());
-            RemoteError::Region {
-                place: path.clone(),
-                source,
+        match Backing::of(file, length) {
+            Ok(backing) => Ok(Self {
+                length,
+                named: Some(Named {
+                    folder,
+                    name,
+                    path,
+                    unlinked: false,
+                }),
+                backing: OnceLock::from(backing),
+            }),
+            Err(source) => {
+                let _ = unlinkat(&folder, file_name(name), AtFlags::empty());
+                Err(RemoteError::Region {
+                    place: path,
+                    source,
+                })
             }
-        };
-        if let Err(error) = fallocate(&file, FallocateFlags::empty(), 0, length) {
-            return Err(failed(&folder, error.into()));
         }
+    }
+
+    /// The path by which processes of the domain open it.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.named.as_ref().map(|named| named.path.as_str())
+    }
+
+    /// The number in its name; 0 for a memfd.
+    #[must_use]
+    pub fn name(&self) -> u64 {
+        self.named.as_ref().map_or(0, |named| named.name)
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Its memory in this process.
+    #[must_use]
+    pub fn memory(&self) -> Option<NonNull<u8>> {
+        self.backing.get().map(|backing| backing.memory)
+    }
+
+    /// Descriptors of the file and of its folder, for the journal.
+    #[must_use]
+    pub fn descriptors(&self) -> Option<(i32, Option<i32>)> {
+        let folder = self.named.as_ref().map(|n| n.folder.as_raw_fd());
+        Some((self.backing.get()?.file.as_raw_fd(), folder))
+    }
+
+    /// Writes into the file, if there is one yet.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        match self.backing.get() {
+            Some(backing) => backing.file.write_all_at(bytes, offset),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the name away; mappings stay.
+    pub fn unlink(&mut self) {
+        if let Some(named) = self.named.as_mut().filter(|n| !n.unlinked) {
+            named.unlinked = true;
+            let _ = unlinkat(&named.folder, file_name(named.name), AtFlags::empty());
+        }
+    }
+}
+
+impl Backing {
+    /// Gives the file its length, all blocks at once, and maps it.
+    fn of(file: OwnedFd, length: u64) -> io::Result<Self> {
+        fallocate(&file, FallocateFlags::empty(), 0, length)?;
         // SAFETY: a fresh shared mapping of a file of at least this length, at an address of the
         // kernel's choice.
         let memory = unsafe {
@@ -215,70 +319,22 @@ impl RegionFile {
                 0,
             )
         };
-        let Some(memory) =
-            NonNull::new(memory.cast::<u8>()).filter(|m| m.as_ptr().cast() != libc::MAP_FAILED)
-        else {
-            return Err(failed(&folder, io::Error::last_os_error()));
-        };
-        Ok(Self {
-            file: file.into(),
-            folder,
-            name,
-            path,
-            length,
-            memory,
-            unlinked: false,
-        })
-    }
-
-    /// The path by which processes of the domain open it.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// The number in its name.
-    #[must_use]
-    pub fn name(&self) -> u64 {
-        self.name
-    }
-
-    /// Its length in bytes.
-    #[must_use]
-    pub fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// Its memory in this process.
-    #[must_use]
-    pub fn memory(&self) -> NonNull<u8> {
-        self.memory
-    }
-
-    /// Descriptors of the file and of its folder, for the journal.
-    #[must_use]
-    pub fn descriptors(&self) -> (i32, i32) {
-        (self.file.as_raw_fd(), self.folder.as_fd().as_raw_fd())
-    }
-
-    /// Writes into the file.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
-    }
-
-    /// Takes the name away; mappings stay.
-    pub fn unlink(&mut self) {
-        if !self.unlinked {
-            self.unlinked = true;
-            let _ = unlinkat(&self.folder, file_name(self.name), AtFlags::empty());
-        }
+        NonNull::new(memory.cast::<u8>())
+            .filter(|m| m.as_ptr().cast() != libc::MAP_FAILED)
+            .map(|memory| Self {
+                file: file.into(),
+                memory,
+            })
+            .ok_or_else(io::Error::last_os_error)
     }
 }
 
 impl Drop for RegionFile {
     fn drop(&mut self) {
         self.unlink();
-        // SAFETY: made by mmap with this length; nothing refers to it any more.
-        unsafe { libc::munmap(self.memory.as_ptr().cast(), self.length as usize) };
+        if let Some(backing) = self.backing.get() {
+            // SAFETY: made by mmap with this length; nothing refers to it any more.
+            unsafe { libc::munmap(backing.memory.as_ptr().cast(), self.length as usize) };
+        }
     }
 }
