@@ -23,6 +23,7 @@
 //! [`verify`](fn@verify) checks all of this; a code generator may rely on what it accepted.
 
 mod cheap;
+mod eval;
 mod inst;
 mod program;
 mod text;

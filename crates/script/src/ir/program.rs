@@ -173,12 +173,10 @@ pub enum Format {
         pieces: Vec<Piece>,
         fields: Vec<Field>,
     },
-    /// `print(x)`: one field.
+    /// `print(x)`, also of one entry of a map: one field.
     Print { fields: Vec<Field> },
     /// `print(@m, top, div)`: no limit is 0, no division is 0 or 1.
     PrintMap { map: MapId, top: u32, div: u32 },
-    /// `print(@m[k])`: fields are the key and then the value, or only the value of a map without key.
-    PrintEntry { map: MapId, fields: Vec<Field> },
     /// Takes all entries away.
     Clear { map: MapId },
     /// Sets all values to zero, keeps the keys.
@@ -277,7 +275,6 @@ impl Format {
         match self {
             Format::Printf { fields, .. }
             | Format::Print { fields }
-            | Format::PrintEntry { fields, .. }
             | Format::Join { fields, .. }
             | Format::Exit { fields } => fields,
             Format::PrintMap { .. }
