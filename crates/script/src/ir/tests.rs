@@ -104,3 +104,34 @@ fn broken_rules_are_found() {
     program.actions[0].blocks[1].term = Term::Loop(BlockId(1));
     assert_eq!(verify(&program), Ok(()));
 }
+
+#[test]
+fn operators_never_trap() {
+    assert_eq!(BinOp::SDiv.eval(5, 0), 1);
+    assert_eq!(BinOp::URem.eval(5, 0), 1);
+    assert_eq!(BinOp::SDiv.eval(i64::MIN, -1), i64::MIN);
+    assert_eq!(BinOp::SRem.eval(i64::MIN, -1), 0);
+    assert_eq!(BinOp::SDiv.eval(-7, 2), -3);
+    assert_eq!(BinOp::UDiv.eval(-1, 2), i64::MAX);
+    assert_eq!(BinOp::Shl.eval(1, 64), 1);
+    assert_eq!(BinOp::AShr.eval(-8, 1), -4);
+    assert_eq!(BinOp::LShr.eval(-8, 60), 15);
+    assert_eq!(BinOp::ULt.eval(1, -1), 1);
+    assert_eq!(BinOp::SLt.eval(1, -1), 0);
+    assert_eq!(
+        Width {
+            bytes: 1,
+            signed: true
+        }
+        .extend(0x180),
+        -128
+    );
+    assert_eq!(
+        Width {
+            bytes: 4,
+            signed: false
+        }
+        .extend(-1),
+        0xffff_ffff
+    );
+}

@@ -126,14 +126,8 @@ impl Lower<'_> {
             Key::None
         } else if joined.is_word() {
             Key::Word(val.value())
-        } else if val.ty == joined
-            && let At::Bytes(place) = val.at
-        {
-            Key::Bytes(place)
         } else {
-            let dst = self.b.temp(joined.size());
-            self.store(&val, dst, &joined);
-            Key::Bytes(dst)
+            Key::Bytes(self.fit(&val, &joined))
         }
     }
 

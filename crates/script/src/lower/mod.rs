@@ -3,7 +3,9 @@
 //! What maps and variables hold follows from their uses, which may come later in the text than a read. So the walk is repeated, with what was
 //! learned, until nothing new is learned (types only widen, so it ends); the last walk's messages and code count.
 
+mod assign;
 mod build;
+mod builtins;
 mod call;
 mod expr;
 mod format;

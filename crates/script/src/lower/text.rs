@@ -64,6 +64,18 @@ impl Lower<'_> {
         }
     }
 
+    /// Where the value lies as this type: where it is already, else a copy that lives as long as the statement.
+    pub(super) fn fit(&mut self, val: &Val, ty: &Ty) -> Place {
+        match val.at {
+            At::Bytes(place) if val.ty == *ty => place,
+            _ => {
+                let dst = self.b.temp(ty.size());
+                self.store(val, dst, ty);
+                dst
+            }
+        }
+    }
+
     /// The value of the type that lies at the place.
     pub(super) fn load(&mut self, ty: &Ty, src: Place) -> Val {
         if ty.is_word() {
@@ -131,9 +143,7 @@ impl Lower<'_> {
             _ => match (a.ty.join(&b.ty), a.at, b.at) {
                 (Some(ty), At::Bytes(_), At::Bytes(_)) => {
                     let size = ty.size();
-                    let (pa, pb) = (self.b.temp(size), self.b.temp(size));
-                    self.store(&a, pa, &ty);
-                    self.store(&b, pb, &ty);
+                    let (pa, pb) = (self.fit(&a, &ty), self.fit(&b, &ty));
                     let same = self.b.def(|dst| Inst::BytesEq {
                         dst,
                         a: pa,
