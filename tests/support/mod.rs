@@ -106,6 +106,11 @@ impl Lancet {
         }
     }
 
+    /// The note that was read last.
+    pub(crate) fn last_told(&self) -> &str {
+        self.told.last().map_or("", String::as_str)
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> i32 {
         self.child.id().cast_signed()

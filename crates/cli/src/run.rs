@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use lancet_abi::units::Pid;
 use lancet_engine::{
-    Attached, Command, Consumer, Detached, EngineError, Event, Kind, ProbeId, Refused, Session,
-    Tracer, launch,
+    Attached, Command, Consumer, Detached, EngineError, Event, Kind, Lost, ProbeId, Refused,
+    Session, Tracer, launch,
 };
 
 use crate::checks::Checks;
@@ -254,6 +254,9 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
 /// How often thread ids of other pid namespaces are learned, while their threads live.
 const LEARN: Duration = Duration::from_millis(200);
 
+/// How often the sites are looked at; what a look finds is taken by the next one.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Waits for the end, printing at intervals.
 fn wait(
     job: &Job,
@@ -269,9 +272,14 @@ fn wait(
     let step = job.options.interval.map(Duration::from_secs_f64);
     let mut next = step.map(|s| start + s);
     let mut foreign_tids = session.learn_tids();
+    let mut look = start + LOOK;
     loop {
-        let look = foreign_tids.then(|| Instant::now() + LEARN);
-        let deadline = [end, next, look].into_iter().flatten().min();
+        if Instant::now() >= look {
+            look = Instant::now() + LOOK;
+            say_what_was_lost(&session.verify());
+        }
+        let learn = foreign_tids.then(|| Instant::now() + LEARN);
+        let deadline = [end, next, learn, Some(look)].into_iter().flatten().min();
         match session.wait(deadline) {
             Event::Time => {
                 let now = Instant::now();
@@ -318,6 +326,21 @@ fn summarise(options: &SessionOptions, refused: &[Refused], all: usize) {
             "; -v names them"
         }
     );
+}
+
+fn say_what_was_lost(lost: &[Lost]) {
+    for Lost {
+        pid,
+        site,
+        probe,
+        loss,
+    } in lost
+    {
+        let probe = probe.as_deref().unwrap_or("a watched system call");
+        eprintln!(
+            "lancet: process {pid}: {probe} at {site}: {loss}; the probe was taken out and counts no more"
+        );
+    }
 }
 
 fn say_what_stayed(options: &SessionOptions, detached: &Detached) {

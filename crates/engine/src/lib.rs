@@ -61,6 +61,7 @@ mod sys;
 mod text;
 mod tids;
 mod undo;
+mod verify;
 
 pub use attach::Attached;
 pub use catalog::Binary;
@@ -74,3 +75,4 @@ pub use leftovers::{Leftover, clean, status};
 pub use session::{Session, sites};
 pub use start::Started;
 pub use undo::Restored;
+pub use verify::{Loss, Lost};

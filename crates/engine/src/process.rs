@@ -20,7 +20,7 @@ use crate::patience::Patience;
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) name: String,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) domain: DomainKey,
     pub(crate) shadow_stack: bool,
     /// The target's pid as its innermost namespace has it differs from ours.
@@ -177,7 +177,7 @@ impl Process {
         Ok(Self {
             pid,
             name: status.name.clone(),
-            memory,
+            memory: Arc::new(memory),
             domain,
             shadow_stack: status.shadow_stack,
             nested_pids: status.nspid.len() > 1,

@@ -22,6 +22,7 @@ use crate::process::Process;
 use crate::sentinel;
 use crate::sys::exec_watch::ExecWatch;
 use crate::tids::Tids;
+use crate::verify::Watch;
 
 pub(crate) struct Probe {
     pub(crate) site: Site,
@@ -57,6 +58,7 @@ pub struct Session {
     pub(crate) ended: usize,
     /// Whether the command becomes another program after its start.
     pub(crate) command_exec: Option<ExecWatch>,
+    pub(crate) watch: Watch,
     check: bool,
 }
 
@@ -79,6 +81,7 @@ impl Session {
             own_pids: procs::namespaces(Pid(std::process::id() as i32)).map_or(0, |n| n.pid),
             ended: 0,
             command_exec: None,
+            watch: Watch::default(),
             check: false,
         }
     }

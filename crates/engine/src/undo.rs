@@ -437,22 +437,22 @@ fn forget_descriptor(
     descriptor != 0 && ours(RuntimeAddr(descriptor)) && !rseq::clear_descriptor(memory, thread)
 }
 
-/// Restores some sites of a process and nothing else.
+/// Restores some sites of a process and nothing else. Tries once.
 pub(crate) fn restore_only(
     pid: Pid,
     memory: &Memory,
     places: &[(RuntimeAddr, u64)],
     sites: &[RuntimeAddr],
-) -> Result<(), RemoteError> {
+) -> Result<Restored, RemoteError> {
     let stopped = Stopped::all(pid, StopBudget::default())?;
+    let mut result = Restored::default();
     let starts: Vec<RuntimeAddr> = places.iter().map(|p| p.0).collect();
     for mut found in read_arenas(memory, &starts, None) {
         for index in 0..found.sites.len() {
             if sites.contains(&found.sites[index].site) {
-                let mut ignored = Restored::default();
-                restore_sites(memory, &stopped, &mut found, index..index + 1, &mut ignored)?;
+                restore_sites(memory, &stopped, &mut found, index..index + 1, &mut result)?;
             }
         }
     }
-    Ok(())
+    Ok(result)
 }
