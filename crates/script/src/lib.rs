@@ -1,10 +1,12 @@
 //! The bpftrace language for user-space probes: text in, checked program and IR out.
 //!
 //! Pure: no file, no system call. [`compile`] is the whole: lexer and parser, then one walk that finds types and makes code, repeated until the
-//! types are known. [`ir`] says what a code generator and an interpreter get.
+//! types are known. [`ir`] says what a code generator and an interpreter get, [`eval`] is
+//! the interpreter.
 
 mod ast;
 mod diag;
+pub mod eval;
 pub mod ir;
 mod lower;
 mod parse;

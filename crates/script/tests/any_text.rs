@@ -1,8 +1,60 @@
-//! Any text gives messages or a program that the verifier accepts, within bounded stack.
+//! Any text gives messages or a program that the verifier accepts and the interpreter runs to its end, within bounded stack.
 
-use lancet_script::ir::verify;
+use lancet_script::eval::{Host, run};
+use lancet_script::ir::{Agg, Fact, FormatId, MapId, StrSource, Warning, verify};
 use lancet_script::{Options, Source, compile};
 use proptest::prelude::*;
+
+/// Every fact is odd, no memory is there, maps give what they can hold at most.
+struct Nowhere<'a>(&'a lancet_script::ir::Program);
+
+impl Host for Nowhere<'_> {
+    fn fact(&mut self, _: Fact) -> i64 {
+        -3
+    }
+    fn text(&mut self, _: StrSource) -> Vec<u8> {
+        vec![b'x'; 5000]
+    }
+    fn read(&mut self, addr: u64, into: &mut [u8]) -> usize {
+        into.fill(b'y');
+        if addr.is_multiple_of(2) {
+            0
+        } else {
+            into.len()
+        }
+    }
+    fn map_word(&mut self, _: MapId, _: &[u8]) -> i64 {
+        i64::MIN
+    }
+    fn map_bytes(&mut self, _: MapId, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+    fn map_set(&mut self, map: MapId, key: &[u8], _: &[u8]) {
+        assert_eq!(key.len(), self.0.maps[map.index()].key_size as usize);
+    }
+    fn map_update(&mut self, _: MapId, _: &[u8], change: &dyn Fn(i64) -> i64) -> (i64, i64) {
+        (i64::MIN, change(i64::MIN))
+    }
+    fn aggregate(&mut self, map: MapId, key: &[u8], _: Agg, _: i64) {
+        assert_eq!(key.len(), self.0.maps[map.index()].key_size as usize);
+    }
+    fn map_delete(&mut self, _: MapId, _: &[u8]) -> bool {
+        true
+    }
+    fn map_has(&mut self, _: MapId, _: &[u8]) -> bool {
+        false
+    }
+    fn map_len(&mut self, _: MapId) -> u64 {
+        u64::MAX
+    }
+    fn map_next(&mut self, _: MapId, cursor: u64) -> Option<(u64, Vec<u8>)> {
+        (cursor < 3).then(|| (cursor + 1, vec![b'z'; 5000]))
+    }
+    fn emit(&mut self, format: FormatId, record: &[u8]) {
+        assert_eq!(record.len(), self.0.formats[format.index()].size() as usize);
+    }
+    fn warn(&mut self, _: Warning) {}
+}
 
 fn try_text(text: &str) -> bool {
     let source = Source {
@@ -17,6 +69,13 @@ fn try_text(text: &str) -> bool {
     ) {
         Ok(program) => {
             verify(&program).unwrap_or_else(|error| panic!("{text}\n{error}\n{program}"));
+            for action in &program.actions {
+                let short = lancet_script::ir::Action {
+                    fuel: 300,
+                    ..action.clone()
+                };
+                run(&program, &short, &mut Nowhere(&program));
+            }
             true
         }
         Err(diags) => {
