@@ -120,6 +120,19 @@ impl Ty {
         }
     }
 
+    /// Whether it is small enough to be kept: a tuple of tuples grows with every statement, or every walk, without bound.
+    pub(crate) fn is_modest(&self) -> bool {
+        fn weigh(ty: &Ty) -> (u32, u32) {
+            let Ty::Tuple(parts) = ty else { return (1, 1) };
+            let inner = parts.iter().map(weigh);
+            inner.fold((1, 1), |(nodes, depth), part| {
+                (nodes + part.0, depth.max(part.1 + 1))
+            })
+        }
+        let (nodes, depth) = weigh(self);
+        nodes <= 256 && depth <= 12 && self.size() <= 32 * 1024
+    }
+
     /// Bytes as `sizeof` counts.
     pub(crate) fn sizeof(&self) -> u32 {
         match self {

@@ -286,3 +286,23 @@ fn macros_do_not_explode() {
     text.push_str("BEGIN { @ = m29(1); }");
     assert!(!try_text(&text));
 }
+
+#[test]
+fn tuples_do_not_explode() {
+    for body in [
+        "@t = (@t, @t);",
+        "@t = (@t,);",
+        "let $t; $t = ($t, $t);",
+        "@m[@m[1]] = (@m[1], 1);",
+    ] {
+        assert!(!try_text(&format!("uprobe:x:f {{ {body} }}")), "{body}");
+    }
+    for tuple in ["($t, $t)", "($t,)"] {
+        let mut text = String::from("uprobe:x:f { let $t0 = ();");
+        for level in 1..2000 {
+            let inner = format!("$t{}", level - 1);
+            text.push_str(&format!("let $t{level} = {};", tuple.replace("$t", &inner)));
+        }
+        assert!(!try_text(&(text + "}")), "{tuple}");
+    }
+}

@@ -105,7 +105,7 @@ impl Lower<'_> {
             }
             ExprKind::Tuple(parts) => {
                 let vals: Vec<Val> = parts.iter().map(|part| self.expr(part)).collect();
-                self.tuple(&vals)
+                self.tuple(&vals, span)
             }
             ExprKind::Block(body, value) => {
                 self.b.scopes.push(Default::default());

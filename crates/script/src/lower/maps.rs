@@ -76,7 +76,7 @@ impl Lower<'_> {
     /// Evaluates the key and makes it fit the map.
     pub(super) fn key(&mut self, map: MapId, keys: Option<&[Expr]>, span: Span) -> Key {
         let val = match keys {
-            None => self.tuple_of(&[]),
+            None => self.tuple_of(&[], span),
             Some([]) => {
                 self.error(span, "the key is missing");
                 return Key::None;
@@ -91,7 +91,7 @@ impl Lower<'_> {
                     self.key_value(val, key.span)
                 });
                 let vals: Vec<Val> = vals.collect();
-                self.tuple_of(&vals)
+                self.tuple_of(&vals, span)
             }
         };
         let learned = self.learned.maps[map.index()].key.clone();
@@ -131,14 +131,14 @@ impl Lower<'_> {
         }
     }
 
-    fn tuple_of(&mut self, vals: &[Val]) -> Val {
+    fn tuple_of(&mut self, vals: &[Val], span: Span) -> Val {
         if vals.is_empty() {
             Val {
                 ty: Ty::Tuple(vec![]),
                 at: At::Nowhere,
             }
         } else {
-            self.tuple(vals)
+            self.tuple(vals, span)
         }
     }
 

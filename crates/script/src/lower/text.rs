@@ -87,8 +87,15 @@ impl Lower<'_> {
     }
 
     /// A tuple of the values.
-    pub(super) fn tuple(&mut self, vals: &[Val]) -> Val {
+    pub(super) fn tuple(&mut self, vals: &[Val], span: Span) -> Val {
         let ty = Ty::Tuple(vals.iter().map(|val| val.ty.clone()).collect());
+        if !ty.is_modest() {
+            self.error(
+                span,
+                "the tuple is too large: at most 256 elements, 12 deep, 32768 bytes",
+            );
+            return Val::unknown();
+        }
         let dst = self.b.temp(ty.size());
         let mut offset = 0;
         for val in vals {
