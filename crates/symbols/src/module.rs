@@ -282,15 +282,15 @@ impl Module {
     /// Where a byte of the file is loaded.
     #[must_use]
     pub fn link_of(&self, offset: FileOffset) -> Option<LinkAddr> {
-        // Two segments may share a page of the file; code is what probes ask for.
-        let holds = |s: &&Segment| s.offset <= offset && offset.0 - s.offset.0 < s.file_size;
-        let code = self.segments().iter().filter(|s| s.executable).find(holds);
-        let segment = code.or_else(|| self.segments().iter().find(holds))?;
-        segment
-            .link
-            .0
-            .checked_add(offset.0 - segment.offset.0)
-            .map(LinkAddr)
+        // Two segments may share a page of the file; code is what probes ask for. Where segments
+        // overlap in memory, only what the address leads back to is there.
+        let loaded = |s: &Segment| {
+            let within = offset.0.checked_sub(s.offset.0)?;
+            let link = LinkAddr(s.link.0.checked_add(within)?);
+            (within < s.file_size && self.offset_of(link) == Some(offset)).then_some(link)
+        };
+        let code = self.segments().iter().filter(|s| s.executable);
+        code.chain(self.segments()).find_map(loaded)
     }
 
     /// All functions, by address, then name.

@@ -180,3 +180,36 @@ fn b103_names_that_share_one_string_stay_bounded() {
     let total: usize = module.functions().iter().map(|f| f.name.len()).sum();
     assert!(total < 4 << 20, "{total}");
 }
+
+/// Two segments at the same addresses: what lies under the other is nowhere.
+#[test]
+fn segments_that_overlap_lead_back_or_nowhere() {
+    let Some((_folder, mut bytes)) = small() else {
+        return;
+    };
+    const TABLE: usize = 64;
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+    let is_load = |bytes: &[u8], at: &usize| bytes[*at..at + 4] == 1u32.to_le_bytes();
+    let count = usize::from(bytes[56]);
+    let headers = (0..count).map(|i| TABLE + i * 56);
+    let loads: Vec<usize> = headers.filter(|at| is_load(&bytes, at)).collect();
+    let [first, .., last] = loads[..] else {
+        panic!("one segment: {loads:?}");
+    };
+    // The last one's address becomes that of the middle of the first.
+    let middle = word(&bytes, first + 16) + word(&bytes, first + 32) / 2;
+    bytes[last + 16..last + 24].copy_from_slice(&middle.to_le_bytes());
+    let module = match Module::from_bytes(bytes.clone(), Path::new("overlapping")) {
+        Ok(module) => module,
+        Err(_) => return,
+    };
+    ask_all(&module);
+    let mut nowhere = 0;
+    for offset in (0..bytes.len() as u64).map(lancet_abi::units::FileOffset) {
+        match module.link_of(offset) {
+            Some(link) => assert_eq!(module.offset_of(link), Some(offset)),
+            None => nowhere += 1,
+        }
+    }
+    assert!(nowhere > 0);
+}
