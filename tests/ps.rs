@@ -443,7 +443,7 @@ fn a_locked_process_delays_nobody_and_is_marked() {
             row(&std::process::id().to_string()).contains("ps-"),
             "{out}"
         );
-        assert!(err.contains("their memory is locked"), "{err}");
+        assert!(err.contains("since the memory is locked"), "{err}");
     }
     let (out, _) = output(&mut ours(&["--json", "-f", "-p", &pid]));
     let row: serde_json::Value = serde_json::from_str(&out).expect("an object");

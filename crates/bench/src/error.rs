@@ -92,4 +92,12 @@ pub enum Error {
         /// The engine's name.
         engine: &'static str,
     },
+    /// A program that is measured, or needed to measure, could not be run.
+    #[error("{}: {source}", program.display())]
+    Run {
+        /// The program.
+        program: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
 }

@@ -9,6 +9,7 @@
 //! - [`hit`]: all engines in interleaved rounds, and the table of the results;
 //! - [`attach`]: what attaching and detaching take, to many processes, of many probes, with many
 //!   threads;
+//! - [`list`]: what a list of all processes costs;
 //! - [`stats`]: medians and spreads.
 //!
 //! The binary that calls [`hit::run`] must start with a look at its first argument: when it is
@@ -21,6 +22,7 @@ pub mod engine;
 pub mod error;
 pub mod hit;
 pub mod kernel;
+pub mod list;
 pub mod stats;
 pub mod trigger;
 

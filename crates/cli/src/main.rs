@@ -4,6 +4,7 @@ mod bench;
 mod checks;
 mod clean;
 mod count;
+mod index;
 mod list;
 mod options;
 mod probes;
@@ -28,6 +29,12 @@ fn main() -> ExitCode {
     {
         return lancet_bench::trigger::run_trigger(words.into_iter().skip(2));
     }
+    if words
+        .get(1)
+        .is_some_and(|w| w == lancet_bench::list::BUSY_ARGUMENT)
+    {
+        return lancet_bench::list::run_busy();
+    }
     // Its words have a style of their own.
     if words.get(1).is_some_and(|w| w == "ps") {
         return ended(ps::ps(words.into_iter().skip(2)));
@@ -40,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Status => status::status(),
         Verb::Clean(options) => clean::clean(&options),
         Verb::Bench(options) => bench::bench(options),
+        Verb::Index(options) => index::index(&options),
         Verb::Ps(options) => ps::ps(options.words),
     })
 }

@@ -28,6 +28,8 @@ pub(crate) enum Verb {
     Clean(CleanOptions),
     /// List processes as ps does (`lancet ps --help`)
     Ps(PsOptions),
+    /// Serve the process index, so that many lists share one scan
+    Index(IndexOptions),
     /// Measure
     Bench(BenchOptions),
 }
@@ -114,12 +116,24 @@ pub(crate) struct CleanOptions {
     pub(crate) pids: Vec<i32>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Bench {
     /// Cost of a hit, as the kernel's own benchmark shows it
     Hit,
     /// Attaching and detaching: many processes, many probes, many threads
     Attach,
+    /// Lists of processes: ps, alone, served; one client and many
+    Ps,
+}
+
+#[derive(Args)]
+pub(crate) struct IndexOptions {
+    /// Where clients connect [default: /run/lancet/index.sock, of an ordinary user lancet-index.sock in XDG_RUNTIME_DIR]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Let this group use it too
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
 }
 
 #[derive(Args)]

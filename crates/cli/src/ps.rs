@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lancet_abi::units::Pid;
+use lancet_procs::served::Query;
 use lancet_procs::{self as procs, Proc, Table};
 use lancet_ps::{Names, Request, parse, render};
 use rustix::io::Errno;
@@ -29,6 +30,8 @@ Beyond ps:
   --match REGEX    only names that match, with -f arguments
   --maps FILE      only processes that map this file as code
   --probed         only processes that lancet has something in
+  --max-age MS     take a snapshot of a served index that is at most so old, instead of one made for this list
+  --alone          don't ask a served index
   -o container     the container's id, from its control group
 
 `lancet ps --help columns` lists the columns. Arguments that can't be read in time show as <busy>.
@@ -65,13 +68,15 @@ pub(crate) fn ps(words: impl IntoIterator<Item = OsString>) -> Result<u8> {
 
 fn look(request: &Request) -> Result<Table> {
     let wanted = request.wanted();
-    let root = Proc::open()?;
     let only = match (&request.maps, request.probed) {
         (None, false) => request.choice.only_pids(),
         (maps, probed) => Some(only(maps.as_deref(), probed)?),
     };
     match only {
-        None => Ok(procs::table(&root, wanted)?),
+        None => match served(request) {
+            Some(table) => Ok(table),
+            None => Ok(procs::table(&Proc::open()?, wanted)?),
+        },
         Some(only) => {
             let mut pids: Vec<i32> = only
                 .into_iter()
@@ -80,9 +85,21 @@ fn look(request: &Request) -> Result<Table> {
             pids.sort_unstable();
             pids.dedup();
             let pids: Vec<(Pid, u64)> = pids.into_iter().map(|pid| (Pid(pid), 0)).collect();
-            Ok(procs::of_pids(&root, &pids, wanted))
+            Ok(procs::of_pids(&Proc::open()?, &pids, wanted))
         }
     }
+}
+
+/// What the index has, where one is served to this user and has all that is asked for.
+fn served(request: &Request) -> Option<Table> {
+    if request.alone {
+        return None;
+    }
+    let query = Query {
+        wanted: request.wanted(),
+        max_age: Duration::from_millis(request.max_age.unwrap_or(0)),
+    };
+    procs::served::ask(&query).ok()
 }
 
 /// The processes that map a file, or have something of lancet in them, or both.
@@ -135,11 +152,11 @@ fn print(text: &[u8]) -> Result<bool> {
 fn say_what_is_missing(late: usize, denied: usize, hidden: bool) {
     if late > 0 {
         eprintln!(
-            "lancet: {late} processes did not give their arguments in time, since their memory is locked: <busy>"
+            "lancet: arguments that could not be read in time, since the memory is locked, of {late} shown as <busy>"
         );
     }
     if denied > 0 {
-        eprintln!("lancet: {denied} processes of other users may not be looked at");
+        eprintln!("lancet: of other users' processes, {denied} may not be looked at");
     }
     if hidden {
         eprintln!("lancet: processes of other users are hidden by the way /proc is mounted");

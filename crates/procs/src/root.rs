@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Room that the line or lines of one process usually need; more is read in a second call.
-const USUAL: usize = 4096;
+pub(crate) const USUAL: usize = 4096;
 
 /// Room for a piece of a listing: about a thousand entries.
 const LISTING: usize = 32 * 1024;
@@ -43,6 +43,14 @@ pub struct Owner {
 #[derive(Clone, Debug)]
 pub struct Proc {
     folder: Arc<OwnedFd>,
+}
+
+/// Where a [`Bound`] file is read.
+pub(crate) enum Source {
+    /// Of this process or thread.
+    Of(Pid, Option<Tid>),
+    /// It is open. Only helper threads read it.
+    Open(Arc<OwnedFd>),
 }
 
 /// Reads of one [`Bound`] file of many processes, under way on a helper thread.
@@ -170,19 +178,44 @@ impl Proc {
     /// by at most [`PATIENCE`].
     #[must_use]
     pub fn read_bound(&self, file: Bound, of: Vec<(Pid, Option<Tid>)>) -> BoundReads {
+        self.read_sources(
+            file,
+            of.into_iter()
+                .map(|(pid, tid)| Source::Of(pid, tid))
+                .collect(),
+        )
+    }
+
+    /// As [`read_bound`](Self::read_bound), of files that may be open already.
+    pub(crate) fn read_sources(&self, file: Bound, of: Vec<Source>) -> BoundReads {
         let root = self.clone();
         let count = of.len();
         let look: Look = Box::new(move |at| {
-            let (pid, tid) = of[at];
-            let path = Path::of(pid, tid, file.name());
-            let open = entry::open_at(root.folder.as_fd(), &path).ok()?;
+            let opened;
+            let open = match &of[at] {
+                Source::Open(open) => &**open,
+                &Source::Of(pid, tid) => {
+                    opened = root.open_bound(pid, tid, file).ok()?;
+                    &opened
+                }
+            };
             READ_INTO.with_borrow_mut(|bytes| {
-                entry::read_all(&open, USUAL, bytes).ok()?;
+                entry::read_all(open, USUAL, bytes).ok()?;
                 // Exactly as long as it needs to be: there may be many.
                 Some(bytes.as_slice().into())
             })
         });
         BoundReads(patient::each(count, PATIENCE, look))
+    }
+
+    /// Opening never waits; only reads do.
+    pub(crate) fn open_bound(
+        &self,
+        pid: Pid,
+        tid: Option<Tid>,
+        file: Bound,
+    ) -> Result<OwnedFd, rustix::io::Errno> {
+        entry::open_at(self.folder.as_fd(), &Path::of(pid, tid, file.name()))
     }
 }
 

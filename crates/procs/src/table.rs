@@ -21,8 +21,38 @@ pub struct Wanted {
     pub cgroup: bool,
     /// Path of its executable.
     pub exe: bool,
+    /// Where text and stack lie, which `stat` says only to those who may trace.
+    pub addresses: bool,
     /// A row for each thread.
     pub threads: bool,
+}
+
+impl Wanted {
+    /// What either wants.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            owner: self.owner || other.owner,
+            status: self.status || other.status,
+            arguments: self.arguments || other.arguments,
+            environment: self.environment || other.environment,
+            wchan: self.wchan || other.wchan,
+            cgroup: self.cgroup || other.cgroup,
+            exe: self.exe || other.exe,
+            addresses: self.addresses || other.addresses,
+            threads: self.threads || other.threads,
+        }
+    }
+
+    /// Whether everything that the other wants is wanted. `status` has the owner too.
+    #[must_use]
+    pub fn covers(self, other: Self) -> bool {
+        let known = Self {
+            owner: self.owner || self.status,
+            ..self
+        };
+        known.and(other) == known
+    }
 }
 
 /// One process, or one thread of it.
@@ -150,7 +180,7 @@ fn row(
     Ok(row)
 }
 
-fn add_calm(
+pub(crate) fn add_calm(
     root: &Proc,
     row: &mut Row,
     tid: Option<Tid>,

@@ -68,6 +68,7 @@ impl Request {
             | What::Groups
             | What::GroupNames => wanted.status = true,
             What::SleepsIn => wanted.wchan = true,
+            What::Data | What::Text | What::StackStart => wanted.addresses = true,
             _ => {}
         }
     }

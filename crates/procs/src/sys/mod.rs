@@ -1,16 +1,20 @@
 //! The system calls, one file each where there is more to say than its name.
 
+mod ending;
 pub(crate) mod entry;
 mod map_page;
 mod procmap_query;
+mod shared;
 
 use std::{ffi::OsStr, fs, io, os::unix::ffi::OsStrExt, os::unix::fs::MetadataExt};
 
 use rustix::fs::{Dir, Mode, OFlags};
 
 use crate::FileId;
+pub(crate) use ending::ending;
 pub(crate) use map_page::map_page;
 pub(crate) use procmap_query::{Want, query};
+pub(crate) use shared::{Readable, Written};
 
 /// A whole file of /proc. Their sizes are not told, and each read costs; so most are read in one,
 /// with one more that finds the end.
