@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use lancet_abi::units::Pid;
 use lancet_procs::served::{Keeper, Query, ask};
-use lancet_procs::{Bound, Calm, Proc, Reading, Wanted, identity, same, table};
+use lancet_procs::{
+    Bound, Calm, Events, FileId, Index, Proc, Reading, Wanted, identity, same, table,
+};
 use lancet_testkit::{Running, have, is_root, skip};
 
 use support::{PATIENCE, eventually, rounds};
@@ -303,31 +305,43 @@ fn b172_a_pid_that_is_used_again_is_not_the_old_process() {
     if !kernel_is_at_least(6, 14) {
         skip!("pid_max is not of the namespace");
     }
-    let own = std::env::current_exe().expect("its path");
-    let script = format!(
-        "{probe} >/dev/null && exec {} --exact in_a_namespace_of_few_pids --nocapture",
-        own.display()
+    let text = in_a_namespace(
+        "in_a_namespace_of_few_pids",
+        probe,
+        &rounds(2000).to_string(),
     );
-    let out = Command::new("unshare")
-        .args(["-p", "-f", "-m", "--mount-proc", "sh", "-c", &script])
-        .env("LANCET_FEW_PIDS", rounds(2000).to_string())
-        .output()
-        .expect("it runs");
-    let text =
-        String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "{text}");
     assert!(text.contains("recycled pids seen"), "{text}");
     let after = std::fs::read_to_string("/proc/sys/kernel/pid_max").expect("a limit");
     assert_eq!(before, after);
 }
 
+/// Runs a test of this suite in pid and mount namespaces of its own, where `/proc` shows nobody else.
+fn in_a_namespace(test: &str, before: &str, value: &str) -> String {
+    let own = std::env::current_exe().expect("its path");
+    let script = format!(
+        "{before} >/dev/null && {} --exact {test} --nocapture",
+        own.display()
+    );
+    let out = Command::new("unshare")
+        .args(["-p", "-f", "-m", "--mount-proc", "sh", "-c", &script])
+        .env("LANCET_NAMESPACE", value)
+        .output()
+        .expect("it runs");
+    let text = [out.stdout, out.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(out.status.success(), "{text}");
+    text
+}
+
+/// The value that [`in_a_namespace`] gave; `None` elsewhere.
+fn namespace_value() -> Option<u64> {
+    std::env::var("LANCET_NAMESPACE").ok()?.parse().ok()
+}
+
 /// The part of the test above that runs where pids are few; elsewhere it has nothing to do.
 #[test]
 fn in_a_namespace_of_few_pids() {
-    let Some(rounds) = std::env::var("LANCET_FEW_PIDS")
-        .ok()
-        .and_then(|n| n.parse::<u64>().ok())
-    else {
+    let Some(rounds) = namespace_value() else {
         return;
     };
     let mut keeper = Keeper::new().expect("/proc");
@@ -513,4 +527,163 @@ fn a_locked_process_is_marked_in_what_is_served() {
     locked.order("release");
     assert_eq!(locked.line_within(PATIENCE).expect("an answer"), "released");
     assert!(Path::new("/proc/self").exists());
+}
+
+/// Pid, folder, executable, files.
+type Known = (i32, u64, Option<FileId>, Option<Vec<FileId>>);
+
+/// What an index knows, in an order.
+fn known(index: &Index) -> Vec<Known> {
+    let mut all: Vec<Known> = index
+        .entries()
+        .map(|e| (e.identity.pid.0, e.identity.folder, e.exe, e.files.clone()))
+        .collect();
+    all.sort();
+    all
+}
+
+/// Updates until two fresh scans and the index between them say the same.
+fn settles(index: &mut Index) {
+    eventually("the index equals a fresh scan", || {
+        index.update().expect("an update");
+        let mut fresh = Index::with_events(None).expect("/proc");
+        fresh.update().expect("a scan");
+        known(index) == known(&fresh)
+    });
+}
+
+#[test]
+fn b168_an_update_costs_what_has_changed() {
+    if !is_root() || !have("unshare") {
+        skip!("not root, or no unshare");
+    }
+    let text = in_a_namespace(
+        "in_a_namespace_with_a_crowd",
+        "true",
+        &rounds(1000).to_string(),
+    );
+    assert!(text.contains("looked into"), "{text}");
+}
+
+/// The part of the test above that runs where nobody else begins or ends.
+#[test]
+fn in_a_namespace_with_a_crowd() {
+    let Some(crowd) = namespace_value() else {
+        return;
+    };
+    let script = format!(
+        "exec 3<&0; i=0; while [ $i -lt {crowd} ]; do (read x) <&3 & i=$((i+1)); done; echo ready; wait"
+    );
+    let mut shell = Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut line = String::new();
+    let out = shell.stdout.take().expect("it is piped");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).expect("a line");
+    let mut index = Index::new().expect("/proc");
+    if index.events().is_none() {
+        println!("no events: looked into all");
+    } else {
+        let first = index.update().expect("an update").looks as u64;
+        assert!(first >= crowd, "{first}");
+        settles(&mut index);
+        assert_eq!(index.update().expect("an update").looks, 0);
+        for _ in 0..3 {
+            assert!(Command::new("true").status().expect("it runs").success());
+        }
+        let changed = index.update().expect("an update");
+        assert_eq!(changed.lost, 0);
+        assert!((1..=6).contains(&changed.looks), "{changed:?}");
+        settles(&mut index);
+        println!("looked into {} of {first}", changed.looks);
+    }
+    drop(shell.stdin.take());
+    shell.wait().expect("it ends");
+}
+
+#[test]
+fn a_storm_with_lost_events_ends_equal_to_a_fresh_scan() {
+    if !is_root() || !have("unshare") {
+        skip!("not root, or no unshare");
+    }
+    let storm = (rounds(1) * 30_000).to_string();
+    let text = in_a_namespace("in_a_namespace_with_a_storm", "true", &storm);
+    assert!(text.contains("after a storm"), "{text}");
+}
+
+/// The part of the test above that runs where nobody else begins or ends.
+#[test]
+fn in_a_namespace_with_a_storm() {
+    let Some(forks) = namespace_value() else {
+        return;
+    };
+    let Ok(events) = Events::with_pages(1) else {
+        println!("no events, no loss after a storm");
+        return;
+    };
+    let lasting = Running::start("relatives", &[]);
+    let mut index = Index::with_events(Some(events)).expect("/proc");
+    index.update().expect("an update");
+    let mut lost = 0;
+    for _ in 0..forks.div_ceil(500) {
+        let script = "i=0; while [ $i -lt 500 ]; do (:) & i=$((i+1)); done; wait";
+        assert!(
+            Command::new("sh")
+                .args(["-c", script])
+                .status()
+                .expect("it runs")
+                .success()
+        );
+        lost += index.update().expect("an update").lost;
+    }
+    // Another program in the place of a process whose exec may have been lost.
+    let replaced = Running::start("sleeper", &["1"]);
+    settles(&mut index);
+    assert!(lost > 0, "no event was lost");
+    assert!(index.get(lasting.pid()).is_some() && index.get(replaced.pid()).is_some());
+    println!("{lost} events lost; equal after a storm of {forks}");
+}
+
+#[test]
+fn b169_an_exec_is_noticed_though_pid_and_start_time_stay() {
+    let program = lancet_testkit::target("sleeper");
+    let mut index = Index::new().expect("/proc");
+    let mut shell = Command::new("sh")
+        .args(["-c", "read x; exec \"$0\" 1"])
+        .arg(&program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let pid = Pid(shell.id().cast_signed());
+    let file = std::fs::File::open(&program).expect("a program");
+    let id = lancet_procs::shown_id(&file).expect("its identity");
+    let mut wrapper = None;
+    eventually("the wrapper is known", || {
+        index.update().expect("an update");
+        wrapper = index.get(pid).cloned();
+        wrapper
+            .as_ref()
+            .is_some_and(|e| e.files.as_ref().is_some_and(|f| !f.is_empty()))
+    });
+    let wrapper = wrapper.expect("an entry");
+    assert!(!index.who_maps(id).0.contains(&wrapper.identity));
+    let mut input = shell.stdin.take().expect("it is piped");
+    std::io::Write::write_all(&mut input, b"go\n").expect("it reads");
+    eventually("the new program is known", || {
+        index.update().expect("an update");
+        index.who_maps(id).0.contains(&wrapper.identity)
+    });
+    let after = index.get(pid).expect("an entry");
+    assert_eq!(after.identity, wrapper.identity);
+    assert_ne!(after.exe, wrapper.exe);
+    drop(input);
+    shell.wait().expect("it ends");
+    eventually("it is gone", || {
+        index.update().expect("an update");
+        index.get(pid).is_none()
+    });
 }

@@ -28,8 +28,10 @@
 //! with maps: one stuck process never delays the others. `map_files` is not used.
 
 mod error;
+mod events;
 mod files;
 mod identity;
+mod index;
 mod links;
 mod list;
 mod maps;
@@ -45,11 +47,15 @@ mod table;
 mod wire;
 
 pub use error::{ProcError, Unsettled};
+pub use events::{Changes, Events};
 pub use files::{Bound, Calm};
 pub use identity::{Identity, identity, same};
+pub use index::{Entry, Index, Updated};
 pub use links::{FileId, Namespaces, exe, namespaces, root};
 pub use list::{ancestors, children, pids, tids};
-pub use maps::{Mapping, file_mappings, file_mappings_text, mapping_at, mappings, parse, shown_id};
+pub use maps::{
+    Mapping, code_files, file_mappings, file_mappings_text, mapping_at, mappings, parse, shown_id,
+};
 pub use root::{BoundReads, Owner, PATIENCE, Proc, Reading};
 pub use scan::{Mapper, Scan, who_maps};
 pub use snapshot::{Missed, Slots};

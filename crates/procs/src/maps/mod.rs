@@ -121,6 +121,22 @@ pub fn file_mappings_text(
     })
 }
 
+/// The files that a process maps as code, each once, ascending. Empty for a kernel thread.
+///
+/// # Errors
+/// [`ProcError::Unknown`] while the process exits or is in `exec`; [`ProcError::Gone`] also for a zombie.
+pub fn code_files(pid: Pid) -> Result<Vec<FileId>, ProcError> {
+    let found = source::with_maps(pid, query::code)?;
+    let id = |m: &Mapping| FileId {
+        dev: m.dev,
+        inode: m.inode,
+    };
+    let mut files: Vec<FileId> = found.iter().map(id).collect();
+    files.sort_unstable();
+    files.dedup();
+    Ok(files)
+}
+
 /// The mapping that covers an address, if any.
 ///
 /// # Errors

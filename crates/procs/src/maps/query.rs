@@ -49,6 +49,37 @@ pub(super) fn of_file(file: &File, id: FileId, executable_only: bool) -> io::Res
     })
 }
 
+/// Every mapping of a file as code, without names.
+pub(super) fn code(file: &File) -> io::Result<Seen> {
+    let want = Want {
+        file_backed: true,
+        executable: true,
+        or_next: true,
+        name: false,
+    };
+    let mut mappings: Vec<Mapping> = Vec::new();
+    let mut address = RuntimeAddr(0);
+    loop {
+        match query(file, address, want) {
+            Ok(Some(found)) => {
+                address = found.end;
+                mappings.push(found);
+            }
+            Ok(None) => break,
+            Err(e) if unsupported(&e) => {
+                let mut seen = text::read(file)?;
+                seen.mappings.retain(|m| m.execute && m.has_file());
+                return Ok(seen);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(Seen {
+        complete: mappings.len() > CODE_IN_EXEC,
+        mappings,
+    })
+}
+
 pub(super) fn at(file: &File, address: RuntimeAddr) -> io::Result<Seen> {
     let found = match query(
         file,
