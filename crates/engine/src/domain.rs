@@ -45,6 +45,7 @@ pub(crate) struct Domain {
     pub(crate) file: RegionFile,
     layout: Layout,
     journal: Arc<Journal>,
+    record: usize,
 }
 
 impl Domain {
@@ -61,13 +62,18 @@ impl Domain {
             source,
         })?;
         let length = layout.size().next_multiple_of(4096);
-        let named = RegionFile::create(pid, (key.uid, key.gid), name, length);
+        let record = journal
+            .region()
+            .ok_or(EngineError::Usage("too many trust domains in one session"))?;
+        let entry = journal.region_entry(record);
+        let named = RegionFile::create(pid, (key.uid, key.gid), name, length, entry);
         let only = named.is_err().then_some(pid);
         let domain = Self {
             key: DomainKey { only, ..key },
             file: named.unwrap_or_else(|_| RegionFile::of_target(length)),
             layout: layout.clone(),
             journal: Arc::clone(journal),
+            record,
         };
         if domain.file.path().is_some() {
             domain.begin()?;
@@ -93,12 +99,10 @@ impl Domain {
 
     /// Notes the file in the journal and writes the region's header.
     fn begin(&self) -> Result<(), EngineError> {
-        let Some((descriptor, folder)) = self.file.descriptors() else {
+        let Some(descriptor) = self.file.descriptor() else {
             return Ok(());
         };
-        self.journal
-            .region(descriptor, folder, self.file.name())
-            .ok_or(EngineError::Usage("too many trust domains in one session"))?;
+        self.journal.region_entry(self.record).is_open(descriptor);
         let mut header = vec![0; self.layout.header_len() as usize];
         self.layout.write_header(&mut header)?;
         self.file
@@ -135,15 +139,9 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        let Some((descriptor, _)) = self.file.descriptors() else {
-            return;
-        };
-        // The number will be another file's.
-        for record in self.journal.regions() {
-            if record.read().is_some_and(|(file, _)| file == descriptor) {
-                record.forget();
-            }
-        }
+        // The name goes before the record of it does; the numbers will be other files'.
+        self.file.unlink();
+        self.journal.region_entry(self.record).forget();
     }
 }
 

@@ -21,7 +21,7 @@ use crate::undo;
 pub(crate) fn after_death(journal: &Journal) -> usize {
     sys::hurry();
     for region in journal.regions() {
-        if let Some((fd, _)) = region.read()
+        if let Some(fd) = region.file()
             && let Some(file) = adopt_file(fd)
         {
             switch_off(&file);
@@ -44,7 +44,7 @@ pub(crate) fn after_death(journal: &Journal) -> usize {
     places.dedup();
     children::restore_all(&places, session, &known, &journal.programs(), &mut report);
     for region in journal.regions() {
-        if let Some((_, Some((folder, name)))) = region.read()
+        if let Some((folder, name)) = region.named()
             && let Some(folder) = adopt_file(folder)
         {
             let _ = rustix::fs::unlinkat(&folder, file_name(name), rustix::fs::AtFlags::empty());

@@ -217,11 +217,11 @@ impl ProcessRecord {
     }
 }
 
-/// One region's file.
+/// One region's file. Its name is noted before the file is made.
 #[repr(C)]
 #[derive(Default)]
 pub struct RegionRecord {
-    /// 0: unused. Descriptor number plus one.
+    /// 0: no file yet, or no more. Descriptor number plus one.
     file: AtomicI32,
     /// Descriptor of the folder, plus one; 0 when the file has no name.
     folder: AtomicI32,
@@ -229,18 +229,36 @@ pub struct RegionRecord {
 }
 
 impl RegionRecord {
-    /// The region is given up: its descriptor will be another file's.
-    pub fn forget(&self) {
-        self.file.store(0, Ordering::Release);
+    /// A file with the name that is made from this number may be in this folder from now on.
+    pub fn may_be_in(&self, folder: i32, name: u64) {
+        self.name.store(name, Ordering::Relaxed);
+        self.folder.store(folder + 1, Ordering::Release);
     }
 
-    /// Descriptor of the region's file, and folder and name to unlink.
+    /// The file is there and open.
+    pub fn is_open(&self, file: i32) {
+        self.file.store(file + 1, Ordering::Release);
+    }
+
+    /// The region is given up: its descriptors will be other files'.
+    pub fn forget(&self) {
+        self.file.store(0, Ordering::Release);
+        self.folder.store(0, Ordering::Release);
+    }
+
+    /// Descriptor of the region's file.
     #[must_use]
-    pub fn read(&self) -> Option<(i32, Option<(i32, u64)>)> {
+    pub fn file(&self) -> Option<i32> {
         let file = self.file.load(Ordering::Acquire);
-        let folder = self.folder.load(Ordering::Relaxed);
+        (file != 0).then(|| file - 1)
+    }
+
+    /// Folder and name to unlink.
+    #[must_use]
+    pub fn named(&self) -> Option<(i32, u64)> {
+        let folder = self.folder.load(Ordering::Acquire);
         let name = self.name.load(Ordering::Relaxed);
-        (file != 0).then(|| (file - 1, (folder != 0).then_some((folder - 1, name))))
+        (folder != 0).then(|| (folder - 1, name))
     }
 }
 
@@ -314,17 +332,16 @@ impl Journal {
         &self.shared().processes[index]
     }
 
-    /// Notes a region. `name` is the number that the file's name is made from.
-    pub fn region(&self, file: i32, folder: Option<i32>, name: u64) -> Option<&RegionRecord> {
-        let shared = self.shared();
-        let index = shared.regions_used.fetch_add(1, Ordering::AcqRel) as usize;
-        let record = shared.regions.get(index)?;
-        record.name.store(name, Ordering::Relaxed);
-        record
-            .folder
-            .store(folder.map_or(0, |f| f + 1), Ordering::Relaxed);
-        record.file.store(file + 1, Ordering::Release);
-        Some(record)
+    /// The number of a new record for a region, which tells of nothing yet.
+    pub fn region(&self) -> Option<usize> {
+        let index = self.shared().regions_used.fetch_add(1, Ordering::AcqRel) as usize;
+        (index < MOST_REGIONS).then_some(index)
+    }
+
+    /// The region's record with this number.
+    #[must_use]
+    pub fn region_entry(&self, index: usize) -> &RegionRecord {
+        &self.shared().regions[index]
     }
 
     fn used(&self) -> usize {

@@ -23,6 +23,7 @@ use rustix::fs::{
 };
 
 use crate::error::RemoteError;
+use crate::journal::RegionRecord;
 use crate::sys;
 
 const TMPFS: i64 = 0x0102_1994;
@@ -133,8 +134,9 @@ fn remove_orphans_in(folder: &OwnedFd) -> usize {
 fn make_in(
     root: &OwnedFd,
     place: &str,
-    name: &str,
+    name: u64,
     owner: (u32, u32),
+    record: &RegionRecord,
 ) -> io::Result<(OwnedFd, OwnedFd)> {
     sys::as_owner(owner.0, owner.1, || {
         let folder = in_root(
@@ -146,12 +148,14 @@ fn make_in(
         if fstatfs(&folder)?.f_type as i64 != TMPFS {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
         }
+        record.may_be_in(folder.as_raw_fd(), name);
         let file = openat(
             &folder,
-            name,
+            file_name(name),
             OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::RUSR | Mode::WUSR,
         )?;
+        record.is_open(file.as_raw_fd());
         // Fails, or comes too late, where somebody took the file for an orphan just now.
         flock(&file, FlockOperation::NonBlockingLockShared)?;
         if fstat(&file)?.st_nlink == 0 {
@@ -163,11 +167,13 @@ fn make_in(
 
 impl RegionFile {
     /// Makes the region's file where the process `pid`, with this user and group, can open it.
+    /// Where it is to be unlinked is in the record before there is a file.
     pub fn create(
         pid: Pid,
         owner: (u32, u32),
         name: u64,
         length: u64,
+        record: &RegionRecord,
     ) -> Result<Self, RemoteError> {
         let root = open(
             format!("/proc/{pid}/root"),
@@ -184,12 +190,17 @@ impl RegionFile {
             io::Error::from(io::ErrorKind::Unsupported),
         );
         for place in REGION_PLACES {
-            match make_in(&root, place, &shown, owner) {
+            match make_in(&root, place, name, owner, record) {
                 Ok((folder, file)) => {
-                    return Self::map(file, folder, name, format!("/{place}/{shown}"), length);
+                    return Self::map(file, folder, name, format!("/{place}/{shown}"), length)
+                        .inspect_err(|_| record.forget());
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => last = (format!("/{place} of process {pid}"), error),
+                Err(error) => {
+                    record.forget();
+                    if error.kind() != io::ErrorKind::NotFound {
+                        last = (format!("/{place} of process {pid}"), error);
+                    }
+                }
             }
         }
         Err(RemoteError::Region {
@@ -279,11 +290,10 @@ impl RegionFile {
         self.backing.get().map(|backing| backing.memory)
     }
 
-    /// Descriptors of the file and of its folder, for the journal.
+    /// Descriptor of the file, for the journal.
     #[must_use]
-    pub fn descriptors(&self) -> Option<(i32, Option<i32>)> {
-        let folder = self.named.as_ref().map(|n| n.folder.as_raw_fd());
-        Some((self.backing.get()?.file.as_raw_fd(), folder))
+    pub fn descriptor(&self) -> Option<i32> {
+        Some(self.backing.get()?.file.as_raw_fd())
     }
 
     /// Writes into the file, if there is one yet.
