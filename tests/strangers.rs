@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use lancet_testkit::{Bpftrace, Running, skip, target, text_equals_file};
-use support::{Lancet, counting, private_copy, probe};
+use support::{Lancet, address, counting, private_copy, probe};
 
 /// A function whose first instruction is shorter than our jump, in a target that calls it only
 /// when it is told to.
@@ -17,22 +17,6 @@ const FUNCTION: &str = "sleeper_function";
 
 fn sleeper(file: &Path) -> Running {
     Running::spawn(file, &["1"]).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Where the function's code begins in a process.
-fn address(running: &Running, file: &Path) -> u64 {
-    let out = std::process::Command::new("nm").arg(file).output().unwrap();
-    let symbols = String::from_utf8_lossy(&out.stdout).into_owned();
-    let value = symbols
-        .lines()
-        .find(|l| l.ends_with(&format!(" {FUNCTION}")))
-        .and_then(|l| l.split(' ').next())
-        .expect("the function is in the symbol table");
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap();
-    let first = maps.split('-').next().expect("a mapping");
-    let number = |hex| u64::from_str_radix(hex, 16).expect("a number");
-    // Position independent: its first segment is linked at 0.
-    number(first) + number(value)
 }
 
 /// The target's memory, which its parent may write.
@@ -81,7 +65,7 @@ fn b017_a_kernel_uprobe_over_a_short_first_instruction_is_given_the_place() {
 fn b017_a_kernel_uprobe_that_came_and_went() {
     let file = target("sleeper");
     let mut running = sleeper(&file);
-    let (at, memory) = (address(&running, &file), memory(&running));
+    let (at, memory) = (address(&running, &file, FUNCTION), memory(&running));
     let mut first = [0];
     memory.read_exact_at(&mut first, at).unwrap();
     let mut session = counting(&running, &[probe(&file, FUNCTION)]);
@@ -98,7 +82,7 @@ fn b017_a_kernel_uprobe_that_came_and_went() {
 fn a_probe_that_somebody_else_takes_out_is_reported() {
     let file = target("sleeper");
     let mut running = sleeper(&file);
-    let (at, memory) = (address(&running, &file), memory(&running));
+    let (at, memory) = (address(&running, &file, FUNCTION), memory(&running));
     let mut file_bytes = [0; 5];
     memory.read_exact_at(&mut file_bytes, at).unwrap();
     let mut session = counting(&running, &[probe(&file, FUNCTION)]);
@@ -117,7 +101,7 @@ fn a_probe_that_somebody_else_takes_out_is_reported() {
 fn bytes_of_somebody_else_stay_and_are_reported() {
     let file = target("sleeper");
     let mut running = sleeper(&file);
-    let (at, memory) = (address(&running, &file), memory(&running));
+    let (at, memory) = (address(&running, &file, FUNCTION), memory(&running));
     let mut file_bytes = [0; 5];
     memory.read_exact_at(&mut file_bytes, at).unwrap();
     let mut session = counting(&running, &[probe(&file, FUNCTION)]);

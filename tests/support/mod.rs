@@ -204,6 +204,26 @@ pub(crate) fn start(file: &Path) -> Running {
     Running::spawn::<&str>(file, &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Where a function of a position-independent program lies in a process that runs it.
+pub(crate) fn address(running: &Running, file: &Path, function: &str) -> u64 {
+    let out = Command::new("nm").arg(file).output().expect("nm");
+    let symbols = String::from_utf8_lossy(&out.stdout).into_owned();
+    let value = symbols
+        .lines()
+        .find(|l| l.ends_with(&format!(" {function}")))
+        .and_then(|l| l.split(' ').next())
+        .expect("the function is in the symbol table");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", running.pid())).expect("maps");
+    let first = maps
+        .lines()
+        .find(|l| l.ends_with(&file.display().to_string()))
+        .and_then(|l| l.split('-').next())
+        .expect("the file is mapped");
+    let number = |hex| u64::from_str_radix(hex, 16).expect("a number");
+    // The first segment is linked at 0.
+    number(first) + number(value)
+}
+
 /// Starts counting one probe of a target that runs.
 pub(crate) fn counting(target: &Running, probes: &[String]) -> Lancet {
     let pid = target.pid().to_string();
