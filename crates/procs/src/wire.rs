@@ -1,13 +1,17 @@
-//! A table as bytes, for a snapshot. Numbers are 64 bits of this machine's order; what is read may be anything.
+//! A table as bytes, for a snapshot. Numbers take seven bits a byte, lowest first, as most are small; what is read may be
+//! anything.
 
 use lancet_abi::units::{Pid, Tid};
 
 use crate::{Name, Owner, Reading, Row, Stat, Status, Table};
 
+/// A row has at least one byte for each of its numbers.
+const LEAST_ROW: usize = 32;
+
 /// Writes a table. Of `status` only what lists show.
 #[must_use]
 pub(crate) fn encode(table: &Table) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512 * (table.rows.len() + 1));
+    let mut out = Vec::with_capacity(192 * (table.rows.len() + 1));
     for number in [
         table.rows.len(),
         table.late,
@@ -17,7 +21,7 @@ pub(crate) fn encode(table: &Table) -> Vec<u8> {
         put(&mut out, number as u64);
     }
     for row in &table.rows {
-        put(&mut out, row.pid.0 as u64);
+        put(&mut out, signed(row.pid.0));
         put(&mut out, row.folder);
         put(
             &mut out,
@@ -57,7 +61,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Table> {
     let mut from = From(bytes);
     let count = usize::try_from(from.number()?).ok()?;
     // A row has at least this many bytes: no count makes us take memory that its bytes do not.
-    if count > bytes.len() / 64 {
+    if count > bytes.len() / LEAST_ROW {
         return None;
     }
     let mut table = Table {
@@ -72,8 +76,22 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Table> {
     Some(table)
 }
 
-fn put(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(&number.to_ne_bytes());
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Negative numbers near zero stay short.
+fn signed(number: i32) -> u64 {
+    u64::from((number.wrapping_shl(1) ^ (number >> 31)).cast_unsigned())
+}
+
+fn unsigned(number: u64) -> i32 {
+    let number = number as u32;
+    (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -85,9 +103,15 @@ struct From<'a>(&'a [u8]);
 
 impl<'a> From<'a> {
     fn number(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk::<8>()?;
-        self.0 = rest;
-        Some(u64::from_ne_bytes(*number))
+        let mut number = 0;
+        for (at, &byte) in self.0.iter().enumerate().take(10) {
+            number |= u64::from(byte & 0x7f) << (7 * at);
+            if byte < 0x80 {
+                self.0 = &self.0[at + 1..];
+                return Some(number);
+            }
+        }
+        None
     }
 
     fn numbers<const N: usize>(&mut self) -> Option<[u64; N]> {
@@ -106,7 +130,7 @@ impl<'a> From<'a> {
     }
 
     fn row(&mut self) -> Option<Row> {
-        let (pid, folder, ids) = (self.number()? as i32, self.number()?, self.number()?);
+        let (pid, folder, ids) = (unsigned(self.number()?), self.number()?, self.number()?);
         let name = Name::new(self.bytes()?);
         let mut row = Row::new(Pid(pid), folder, stat_of(name, self.numbers()?));
         row.tid = Tid(pid);
@@ -124,7 +148,7 @@ impl<'a> From<'a> {
         if self.number()? != 0 {
             let mut status = status_of(self.numbers()?);
             let groups = usize::try_from(self.number()?).ok()?;
-            if groups > self.0.len() / 8 {
+            if groups > self.0.len() {
                 return None;
             }
             for _ in 0..groups {
@@ -140,11 +164,11 @@ impl<'a> From<'a> {
 fn stat_numbers(s: &Stat) -> [u64; 26] {
     [
         s.state.into(),
-        s.parent.0 as u64,
-        s.group as u64,
-        s.session as u64,
-        s.tty as u64,
-        s.tty_group as u64,
+        signed(s.parent.0),
+        signed(s.group),
+        signed(s.session),
+        signed(s.tty),
+        signed(s.tty_group),
         s.flags,
         s.minor_faults,
         s.children_minor_faults,
@@ -154,14 +178,14 @@ fn stat_numbers(s: &Stat) -> [u64; 26] {
         s.system_time,
         s.children_user_time,
         s.children_system_time,
-        s.priority as u64,
-        s.nice as u64,
-        s.threads as u64,
+        signed(s.priority),
+        signed(s.nice),
+        signed(s.threads),
         s.start_time,
         s.virtual_size,
         s.resident,
         s.resident_limit,
-        s.processor as u64,
+        signed(s.processor),
         s.realtime_priority.into(),
         s.policy.into(),
         0,
@@ -172,11 +196,11 @@ fn stat_of(name: Name, n: [u64; 26]) -> Stat {
     Stat {
         name,
         state: n[0] as u8,
-        parent: Pid(n[1] as i32),
-        group: n[2] as i32,
-        session: n[3] as i32,
-        tty: n[4] as i32,
-        tty_group: n[5] as i32,
+        parent: Pid(unsigned(n[1])),
+        group: unsigned(n[2]),
+        session: unsigned(n[3]),
+        tty: unsigned(n[4]),
+        tty_group: unsigned(n[5]),
         flags: n[6],
         minor_faults: n[7],
         children_minor_faults: n[8],
@@ -186,14 +210,14 @@ fn stat_of(name: Name, n: [u64; 26]) -> Stat {
         system_time: n[12],
         children_user_time: n[13],
         children_system_time: n[14],
-        priority: n[15] as i32,
-        nice: n[16] as i32,
-        threads: n[17] as i32,
+        priority: unsigned(n[15]),
+        nice: unsigned(n[16]),
+        threads: unsigned(n[17]),
         start_time: n[18],
         virtual_size: n[19],
         resident: n[20],
         resident_limit: n[21],
-        processor: n[22] as i32,
+        processor: unsigned(n[22]),
         realtime_priority: n[23] as u32,
         policy: n[24] as u32,
         ..Stat::default()
@@ -218,9 +242,9 @@ fn status_numbers(s: &Status) -> [u64; 18] {
         s.data_kib,
         s.stack_kib,
         s.threads.into(),
-        s.tgid as u64,
-        s.ppid as u64,
-        s.tracer_pid as u64,
+        signed(s.tgid),
+        signed(s.ppid),
+        signed(s.tracer_pid),
     ]
 }
 
@@ -240,9 +264,9 @@ fn status_of(n: [u64; 18]) -> Status {
         data_kib: n[12],
         stack_kib: n[13],
         threads: n[14] as u32,
-        tgid: n[15] as i32,
-        ppid: n[16] as i32,
-        tracer_pid: n[17] as i32,
+        tgid: unsigned(n[15]),
+        ppid: unsigned(n[16]),
+        tracer_pid: unsigned(n[17]),
         ..Status::default()
     }
 }
