@@ -3,9 +3,11 @@
 #[path = "support/session.rs"]
 mod session;
 
+use std::process::{Command, Stdio};
+
 use lancet_testkit::{Running, skip, target, text_equals_file};
 use rustix::process::Signal;
-use session::{Lancet, assert_untouched, lancet, probe, signal, until};
+use session::{LANCET, Lancet, assert_untouched, lancet, probe, signal, until};
 
 /// A process whose memory map is locked for as long as this lives; none where it can't be made.
 fn locked() -> Option<Running> {
@@ -46,6 +48,54 @@ fn a_locked_memory_map_delays_neither_the_end_of_a_session_nor_the_guardian_nor_
 
     assert!(!hammer.ask("how").is_empty());
     let _ = hammer.finish_ok();
+    // It was locked all the time.
+    assert_eq!(neighbour.ask("release"), "released");
+    let _ = neighbour.finish_ok();
+}
+
+/// Runs lancet until it ends by itself; all that it says.
+fn said(words: &[&str]) -> (std::process::ExitStatus, String) {
+    let mut command = Command::new(LANCET);
+    command.args(words).stdin(Stdio::null());
+    Lancet::start(&mut command).end()
+}
+
+#[test]
+fn a_locked_memory_map_is_named_by_what_looks_at_all_processes_and_by_what_it_is_given_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("lockedmm");
+    std::fs::copy(target("lockedmm"), &file).expect("a copy");
+    let mut neighbour = Running::spawn::<&str>(&file, &[]).expect("it starts");
+    let locked = neighbour.facts().first().cloned().unwrap_or_default();
+    if locked == "0" {
+        skip!("not root, or no FUSE");
+    }
+    let named =
+        format!("process {locked} (lockedmm) cannot be looked into: its memory map is locked");
+    let main = probe(&file, "main");
+
+    let (ended, text) = said(&["status"]);
+    assert!(ended.success(), "{text}");
+    assert!(text.contains(&named), "{text}");
+
+    let (ended, text) = said(&["clean", "-p", &locked]);
+    assert_eq!(ended.code(), Some(1), "{text}");
+    assert!(text.contains(&named), "{text}");
+
+    let (ended, text) = said(&["count", &main, "-p", &locked]);
+    assert_eq!(ended.code(), Some(1), "{text}");
+    assert!(text.contains(&named), "{text}");
+
+    // All processes that run the file: the one that is locked, and its parent, which is not.
+    let mut command = Command::new(LANCET);
+    command.args(["count", &main]).stdin(Stdio::null());
+    let session = Lancet::start(&mut command).attached();
+    let (ended, text) = session.interrupt();
+    assert!(ended.success(), "{text}");
+    assert!(text.contains(&named), "{text}");
+    assert!(text.contains("1 processes map it, "), "{text}");
+    assert!(!text.contains("keeps probes"), "{text}");
+    assert_untouched(neighbour.pid(), "after the session");
     // It was locked all the time.
     assert_eq!(neighbour.ask("release"), "released");
     let _ = neighbour.finish_ok();

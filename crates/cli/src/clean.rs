@@ -4,6 +4,7 @@ use anyhow::Result;
 use lancet_abi::units::Pid;
 
 use crate::options::CleanOptions;
+use crate::scope;
 
 pub(crate) fn clean(options: &CleanOptions) -> Result<u8> {
     let only: Vec<Pid> = options.pids.iter().map(|&pid| Pid(pid)).collect();
@@ -27,5 +28,10 @@ pub(crate) fn clean(options: &CleanOptions) -> Result<u8> {
     for (pid, error) in &report.failed {
         eprintln!("lancet: process {pid}: {error}");
     }
-    Ok(u8::from(!report.failed.is_empty()))
+    for &pid in &report.locked {
+        scope::say_locked(pid, "run `lancet clean` again later");
+    }
+    // Whose pid was given was to be cleaned; of the others most never had anything in them.
+    let in_vain = report.locked.iter().any(|pid| only.contains(pid));
+    Ok(u8::from(in_vain || !report.failed.is_empty()))
 }

@@ -13,6 +13,8 @@ use lancet_procs::{self as procs, Proc, Table};
 use lancet_ps::{Names, Request, parse, render};
 use rustix::io::Errno;
 
+use crate::scope;
+
 const HELP: &str = "\
 Lists processes as ps does, in the same three styles, without waiting behind a process whose memory is locked.
 
@@ -118,12 +120,7 @@ fn only(maps: Option<&str>, probed: bool) -> Result<Vec<i64>> {
         None => None,
     };
     let in_use: Option<HashSet<i32>> = match probed {
-        true => Some(
-            lancet_engine::status()?
-                .iter()
-                .map(|one| one.pid.0)
-                .collect(),
-        ),
+        true => Some(probed_now()?.iter().map(|one| one.pid.0).collect()),
         false => None,
     };
     let pids = match (mapping, in_use) {
@@ -132,6 +129,14 @@ fn only(maps: Option<&str>, probed: bool) -> Result<Vec<i64>> {
         (None, None) => HashSet::new(),
     };
     Ok(pids.into_iter().map(i64::from).collect())
+}
+
+fn probed_now() -> Result<Vec<lancet_engine::Leftover>> {
+    let looked = lancet_engine::status()?;
+    for &pid in &looked.locked {
+        scope::say_locked(pid, "it is left out");
+    }
+    Ok(looked.leftovers)
 }
 
 /// False when nobody reads any more.

@@ -215,18 +215,23 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
         return Ok(started.attached.into_iter().collect());
     }
     if !job.options.pids.is_empty() {
-        return job
-            .options
-            .pids
-            .iter()
-            .map(|&pid| Ok(session.attach(Pid(pid))?))
+        let pids: Vec<Pid> = job.options.pids.iter().map(|&pid| Pid(pid)).collect();
+        if let Some(&pid) = scope::still_locked(&pids)?.first() {
+            bail!("{}; try again later", scope::is_locked(pid));
+        }
+        return pids
+            .into_iter()
+            .map(|pid| Ok(session.attach(pid)?))
             .collect();
     }
     let guardian = Pid(rustix::process::getppid().map_or(1, |p| p.as_raw_nonzero().get()));
-    let (pids, denied) = scope::mapping_now(found, job.options.all, guardian)?;
+    let mapping = scope::mapping_now(found, job.options.all, guardian)?;
     let mut attached = Vec::new();
-    let mut failed = 0;
-    for pid in pids {
+    let mut failed = mapping.locked.len();
+    for &pid in mapping.locked.iter().filter(|_| !job.options.quiet) {
+        scope::say_locked(pid, "it is left out");
+    }
+    for pid in mapping.pids {
         match session.attach(pid) {
             Ok(one) => attached.push(one),
             Err(EngineError::NotMapped { .. }) => {}
@@ -243,8 +248,8 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
     }
     if !job.options.quiet {
         eprint!("{} processes map it", attached.len());
-        if failed + denied > 0 {
-            eprint!(", {} more could not be probed", failed + denied);
+        if failed + mapping.denied > 0 {
+            eprint!(", {} more could not be probed", failed + mapping.denied);
         }
         eprintln!();
     }

@@ -2,8 +2,14 @@
 
 use anyhow::Result;
 
+use crate::scope;
+
 pub(crate) fn status() -> Result<u8> {
-    let all = lancet_engine::status()?;
+    let looked = lancet_engine::status()?;
+    for &pid in &looked.locked {
+        scope::say_locked(pid, "run `lancet status` again later");
+    }
+    let all = looked.leftovers;
     if all.is_empty() {
         println!("no process has anything of lancet in it (of those that this user may look into)");
         return Ok(0);

@@ -37,6 +37,8 @@ pub struct Detached {
     pub kept: u64,
     /// Files of killed sessions that were removed.
     pub files: usize,
+    /// Processes that could not be looked into for leftovers, since their memory maps are locked.
+    pub locked: Vec<Pid>,
 }
 
 impl Session {

@@ -1,6 +1,7 @@
 //! Finds and removes what sessions left in processes.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_procs::{self as procs, Identity};
@@ -13,6 +14,19 @@ use crate::detach::{Detached, note};
 use crate::error::EngineError;
 use crate::stubs;
 use crate::undo;
+
+/// How long one process may take to be looked into. A look may wait for a page that has to be read
+/// from disk; what takes longer waits for the process's memory map, which may be locked for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a look at processes found.
+#[derive(Clone, Debug, Default)]
+pub struct Looked {
+    /// What lancet has in them.
+    pub leftovers: Vec<Leftover>,
+    /// Processes that could not be looked into in time, since their memory maps are locked.
+    pub locked: Vec<Pid>,
+}
 
 /// One arena in a process, or a first stub whose arena was never made.
 #[derive(Clone, Debug)]
@@ -78,13 +92,25 @@ fn in_process(pid: Pid) -> Option<Inside> {
     })
 }
 
-/// All arenas in processes that this user may look into.
-pub fn status() -> Result<Vec<Leftover>, EngineError> {
+/// The processes that have something of lancet in them, and those that could not be looked into.
+fn in_each(pids: &[Pid]) -> (Vec<(Pid, Inside)>, Vec<Pid>) {
+    let mut found = Vec::new();
+    let mut locked = Vec::new();
+    for (pid, answer) in procs::ask_each(pids, PATIENCE, in_process) {
+        match answer {
+            Some(inside) => found.extend(inside.map(|inside| (pid, inside))),
+            None => locked.push(pid),
+        }
+    }
+    (found, locked)
+}
+
+/// All arenas in processes that this user may look into. A process whose memory map is locked
+/// delays it by a second at most.
+pub fn status() -> Result<Looked, EngineError> {
+    let (found, locked) = in_each(&procs::pids()?);
     let mut all = Vec::new();
-    for pid in procs::pids()? {
-        let Some(inside) = in_process(pid) else {
-            continue;
-        };
+    for (pid, inside) in found {
         let name = procs::status(pid).map(|s| s.name).unwrap_or_default();
         all.extend(inside.arenas.iter().map(|found| Leftover {
             pid,
@@ -107,7 +133,10 @@ pub fn status() -> Result<Vec<Leftover>, EngineError> {
             is_stub: true,
         }));
     }
-    Ok(all)
+    Ok(Looked {
+        leftovers: all,
+        locked,
+    })
 }
 
 /// Takes first stubs of dead sessions out of a process; whether there were any.
@@ -125,7 +154,8 @@ pub(crate) fn clean_stubs(
 }
 
 /// Takes probes of sessions that have ended out of all processes; with `purge` the inert pads
-/// too, where nothing refers to them any more. `only`: these processes, or all for none.
+/// too, where nothing refers to them any more. `only`: these processes, or all for none. Processes
+/// that could not be looked into are in the report.
 pub fn clean(purge: bool, only: &[Pid]) -> Result<Detached, EngineError> {
     let mut report = Detached::default();
     let pids = if only.is_empty() {
@@ -133,15 +163,14 @@ pub fn clean(purge: bool, only: &[Pid]) -> Result<Detached, EngineError> {
     } else {
         only.to_vec()
     };
-    for &pid in &pids {
-        let Some(Inside {
+    let (found, locked) = in_each(&pids);
+    report.locked = locked;
+    for (pid, inside) in found {
+        let Inside {
             memory,
             arenas,
             stubs,
-        }) = in_process(pid)
-        else {
-            continue;
-        };
+        } = inside;
         match clean_stubs(pid, &memory, &stubs) {
             Ok(some) => report.processes += usize::from(some && arenas.is_empty()),
             Err(error) => report.failed.push((pid, error.to_string())),

@@ -71,7 +71,7 @@ pub use error::{EngineError, Refused};
 pub use guardian::{Command, Event, Tracer, launch};
 pub use lancet_abi::Invariant;
 pub use lancet_jit::{Key, Register, Value};
-pub use leftovers::{Leftover, clean, status};
+pub use leftovers::{Leftover, Looked, clean, status};
 pub use session::{Session, sites};
 pub use start::Started;
 pub use undo::Restored;

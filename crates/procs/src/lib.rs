@@ -56,6 +56,7 @@ pub use list::{ancestors, children, pids, tids};
 pub use maps::{
     Mapping, code_files, file_mappings, file_mappings_text, mapping_at, mappings, parse, shown_id,
 };
+pub use patient::ask_each;
 pub use root::{BoundReads, Owner, PATIENCE, Proc, Reading};
 pub use scan::{Mapper, Scan, who_maps};
 pub use snapshot::{Missed, Slots};

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use lancet_abi::units::Pid;
+
 use crate::{stat, sys};
 
 /// More helpers than this are never left behind by one caller; what is left to look at then counts as stuck.
@@ -17,9 +19,25 @@ const MOST_STUCK: usize = 64;
 /// However many are stuck, each one's helper gets this long.
 const LEAST: Duration = Duration::from_millis(2);
 
+/// Asks each process on a helper thread, in this order; `None` for each that is stuck: it waited in the kernel for all of
+/// `patience`, as behind a locked memory map. It delays the others by no more than that, and the more are stuck, the less.
+///
+/// What a stuck look still finds later is dropped, so `ask` must change nothing.
+pub fn ask_each<T, F>(pids: &[Pid], patience: Duration, ask: F) -> Vec<(Pid, Option<T>)>
+where
+    T: Send + 'static,
+    F: Fn(Pid) -> T + Send + Sync + 'static,
+{
+    let all: Arc<[Pid]> = pids.into();
+    let answers = each(all.len(), patience, move |at| ask(all[at])).finish();
+    pids.iter().copied().zip(answers).collect()
+}
+
 struct State<T> {
     /// The next one to be looked at; the helper is at the one before.
     next: usize,
+    /// How many the helper was given.
+    wanted: usize,
     answers: Vec<Option<T>>,
     /// Set when the helper was given up: whatever it still finds is not wanted.
     given_up: bool,
@@ -95,6 +113,7 @@ where
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 next: 0,
+                wanted: self.count - first,
                 answers: Vec::with_capacity(self.count - first),
                 given_up: false,
             }),
@@ -144,7 +163,7 @@ impl<T> Shared<T> {
     /// The answers, with a `None` behind them if the look after the last one was given up; and whether all are there.
     fn wait(&self, patience: Duration) -> (Vec<Option<T>>, bool) {
         let mut state = self.lock();
-        let wanted = state.answers.capacity();
+        let wanted = state.wanted;
         loop {
             let before = state.next;
             if before >= wanted {
@@ -197,6 +216,8 @@ mod tests {
         assert_eq!(answers.len(), 1000);
         assert!(answers.iter().enumerate().all(|(n, a)| *a == Some(2 * n)));
         assert!(each(0, PATIENCE, |n| n).finish().is_empty());
+        // Answers that take no memory are counted too.
+        assert_eq!(each(3, PATIENCE, |_| ()).finish(), [Some(()); 3]);
     }
 
     #[test]
