@@ -12,6 +12,7 @@
 //! A site is recorded before its text is written. The process can forge it and so harm itself;
 //! readers bound everything and only ever write bytes that stand in the file.
 
+use lancet_abi::layout::MAX_REGION;
 use lancet_abi::units::RuntimeAddr;
 use lancet_procs::Mapping;
 
@@ -199,22 +200,31 @@ pub fn write_header(
 #[must_use]
 pub fn read_header(memory: &Memory, start: RuntimeAddr) -> Option<Header> {
     let mut bytes = [0u8; HEADER as usize];
-    if memory.read_some(start, &mut bytes) != bytes.len() || word_at(&bytes, 0) != MAGIC {
+    if memory.read_some(start, &mut bytes) != bytes.len() {
         return None;
     }
-    let counts = word_at(&bytes, 56);
+    decode_header(&bytes)
+}
+
+/// None for what no session writes: who adds lengths up relies on their limits.
+fn decode_header(bytes: &[u8; HEADER as usize]) -> Option<Header> {
+    let (code_length, region_length) = (word_at(bytes, 24), word_at(bytes, 40));
+    if word_at(bytes, 0) != MAGIC || code_length > MOST_CODE || region_length > MAX_REGION {
+        return None;
+    }
+    let counts = word_at(bytes, 56);
     let capacity = (counts >> 32) as u32;
     let sites = counts as u32;
     if capacity > MOST_SITES || sites > capacity {
         return None;
     }
     Some(Header {
-        session: [word_at(&bytes, 8), word_at(&bytes, 16)],
-        code_length: word_at(&bytes, 24),
-        region: (RuntimeAddr(word_at(&bytes, 32)), word_at(&bytes, 40)),
-        mode: RuntimeAddr(word_at(&bytes, 48)),
-        guardian: (word_at(&bytes, 64) as i32, word_at(&bytes, 72)),
-        region_name: word_at(&bytes, 80),
+        session: [word_at(bytes, 8), word_at(bytes, 16)],
+        code_length,
+        region: (RuntimeAddr(word_at(bytes, 32)), region_length),
+        mode: RuntimeAddr(word_at(bytes, 48)),
+        guardian: (word_at(bytes, 64) as i32, word_at(bytes, 72)),
+        region_name: word_at(bytes, 80),
         sites,
         capacity,
     })
@@ -269,6 +279,8 @@ pub fn find(memory: &Memory, mappings: &[Mapping]) -> Vec<(RuntimeAddr, Header)>
         .collect()
 }
 
+/// More code than this no arena has: all of it lies within a jump's reach.
+const MOST_CODE: u64 = 1 << 31;
 /// How far a jump is trusted to reach: 2 GiB less room for the lengths of both sides.
 const REACH: u64 = (1 << 31) - (64 << 20);
 /// Distance kept from what is there, where there is room: neighbours may grow.
@@ -341,6 +353,23 @@ pub fn find_gap(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_with_lengths_that_no_session_writes_is_none() {
+        let header = |code_length: u64, region_length: u64| {
+            let mut bytes = [0; HEADER as usize];
+            for (at, word) in [(0, MAGIC), (24, code_length), (40, region_length)] {
+                bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            decode_header(&bytes)
+        };
+        let largest = header(MOST_CODE, MAX_REGION).expect("it is allowed");
+        assert_eq!(largest.code_length, MOST_CODE);
+        assert_eq!(largest.region.1, MAX_REGION);
+        assert!(header(u64::MAX, 4096).is_none());
+        assert!(header(4096, u64::MAX).is_none());
+        assert!(header(MOST_CODE + 1, 0).is_none());
+    }
 
     #[test]
     fn a_torn_restore_is_recognised_and_a_foreign_byte_too() {
