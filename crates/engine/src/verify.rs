@@ -18,6 +18,7 @@ use lancet_procs as procs;
 use lancet_remote::Memory;
 use lancet_remote::arena::{Found, PATCH};
 
+use crate::children::patiently;
 use crate::process::Process;
 use crate::session::Session;
 use crate::undo;
@@ -174,7 +175,8 @@ impl Session {
             process.memory.write(word, &[1]).ok()?;
         }
         let places = process.places();
-        let restored = undo::restore_only(pid, &process.memory, &places, &[site]).ok()?;
+        let restore = || undo::restore_only(pid, &process.memory, &places, &[site]);
+        let restored = patiently(restore).ok()?;
         process.patched.remove(&site);
         if restored.sites == 0 && restored.foreign.is_empty() {
             // The file is mapped there no more.
