@@ -12,6 +12,7 @@ mod ps;
 mod report;
 mod run;
 mod scope;
+mod script;
 mod status;
 mod words;
 
@@ -38,6 +39,9 @@ fn main() -> ExitCode {
     // Its words have a style of their own.
     if words.get(1).is_some_and(|w| w == "ps") {
         return ended(ps::ps(words.into_iter().skip(2)));
+    }
+    if script::is_meant(&words[1..]) {
+        return ended(script::script(&words));
     }
     ended(match Arguments::parse().verb {
         Verb::Count(options) => count::count(options),

@@ -4,9 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+const SCRIPTS: &str = "\
+Scripts in the language of bpftrace:
+  lancet [OPTIONS] -e PROGRAM [PARAMETER]...
+  lancet [OPTIONS] FILE [PARAMETER]...          `-` is standard input; a file that is named like a command: ./FILE
+  -p PID, -c CMD, -o FILE, -f text|json, -q, -v, -d (show the program and its code, do nothing)";
+
 /// Counts calls in running programs without entering the kernel, and leaves no trace.
 #[derive(Parser)]
-#[command(version, propagate_version = true)]
+#[command(version, propagate_version = true, after_help = SCRIPTS)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) verb: Verb,

@@ -37,33 +37,43 @@ fn same_root(pid: Pid) -> bool {
 pub(crate) fn find(probes: &[String], pid: Option<Pid>) -> Result<Vec<Found>> {
     let mut found: Vec<Found> = Vec::new();
     for text in probes {
-        let spec: ProbeSpec = text.parse()?;
-        let (path, seen_by) = path_for(&spec, pid).with_context(|| format!("probe {text}"))?;
-        let known = found.iter().position(|f| f.binary.module.path() == path);
-        let place = match known {
-            Some(place) => place,
-            None => {
-                let binary = match seen_by {
-                    Some(pid) => Binary::open_as_seen(pid, &path),
-                    None => Binary::open(&path),
-                }
-                .with_context(|| format!("probe {text}"))?;
-                found.push(Found {
-                    binary,
-                    sites: Vec::new(),
-                });
-                found.len() - 1
-            }
-        };
-        let named =
-            sites(&found[place].binary, &spec.target).with_context(|| format!("probe {text}"))?;
-        for site in named {
-            if !found[place].sites.iter().any(|s| s.link == site.link) {
-                found[place].sites.push(site);
-            }
-        }
+        find_one(text, pid, &mut found)?;
     }
     Ok(found)
+}
+
+/// Adds what one probe names; the place of its file, and its sites.
+pub(crate) fn find_one(
+    text: &str,
+    pid: Option<Pid>,
+    found: &mut Vec<Found>,
+) -> Result<(usize, Vec<Site>)> {
+    let spec: ProbeSpec = text.parse()?;
+    let (path, seen_by) = path_for(&spec, pid).with_context(|| format!("probe {text}"))?;
+    let known = found.iter().position(|f| f.binary.module.path() == path);
+    let place = match known {
+        Some(place) => place,
+        None => {
+            let binary = match seen_by {
+                Some(pid) => Binary::open_as_seen(pid, &path),
+                None => Binary::open(&path),
+            }
+            .with_context(|| format!("probe {text}"))?;
+            found.push(Found {
+                binary,
+                sites: Vec::new(),
+            });
+            found.len() - 1
+        }
+    };
+    let named =
+        sites(&found[place].binary, &spec.target).with_context(|| format!("probe {text}"))?;
+    for site in &named {
+        if !found[place].sites.iter().any(|s| s.link == site.link) {
+            found[place].sites.push(site.clone());
+        }
+    }
+    Ok((place, named))
 }
 
 /// `arg0` to `arg15`, or `reg(ax)`.
@@ -90,7 +100,7 @@ pub(crate) fn value(text: &str) -> Result<Value> {
     }
 }
 
-fn register(name: &str) -> Option<Register> {
+pub(crate) fn register(name: &str) -> Option<Register> {
     Some(match name {
         "ax" => Register::Ax,
         "bx" => Register::Bx,

@@ -61,7 +61,19 @@ fn writer(options: &SessionOptions) -> Result<Box<dyn Write + Send>> {
 
 /// Opens the report before any target is touched.
 pub(crate) fn open(options: &SessionOptions) -> Result<Box<dyn Report>> {
-    let data = writer(options)?;
+    open_to(writer(options)?, options)
+}
+
+/// Opens the report of a script: standard output, unless a file is named.
+pub(crate) fn open_script(options: &SessionOptions) -> Result<Box<dyn Report>> {
+    let data = match &options.output {
+        Some(_) => writer(options)?,
+        None => Box::new(io::stdout()),
+    };
+    open_to(data, options)
+}
+
+fn open_to(data: Box<dyn Write + Send>, options: &SessionOptions) -> Result<Box<dyn Report>> {
     if options.json {
         return Ok(json(data));
     }

@@ -28,18 +28,7 @@ pub(crate) struct Job {
 
 /// Runs a job; returns the exit status.
 pub(crate) fn run(job: Job) -> Result<u8> {
-    let command = match &job.options.command {
-        Some(text) => {
-            let words = words::split(text).map_err(|e| anyhow!("-c {text}: {e}"))?;
-            if words.is_empty() {
-                bail!("-c: the command is empty");
-            }
-            Some(Command {
-                words: words.into_iter().map(Into::into).collect(),
-            })
-        }
-        None => None,
-    };
+    let command = command(&job.options)?;
     let mut job = job;
     for pid in &mut job.options.pids {
         *pid = process_of(*pid)?;
@@ -60,8 +49,19 @@ pub(crate) fn run(job: Job) -> Result<u8> {
     Ok(code)
 }
 
+/// The command to start.
+pub(crate) fn command(options: &SessionOptions) -> Result<Option<Command>> {
+    let Some(text) = &options.command else {
+        return Ok(None);
+    };
+    let words = words::split(text).map_err(|e| anyhow!("-c {text}: {e}"))?;
+    Ok(Some(Command {
+        words: words.into_iter().map(Into::into).collect(),
+    }))
+}
+
 /// The process that a pid, or the id of any of its threads, names.
-fn process_of(id: i32) -> Result<i32> {
+pub(crate) fn process_of(id: i32) -> Result<i32> {
     let Ok(status) = lancet_procs::status(Pid(id)) else {
         bail!("process {id} does not exist");
     };
@@ -99,7 +99,7 @@ fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
         bail!("none of the {} functions can be probed", refused.len());
     }
     let mut printer = Printer::new(report, source, job.by, &job.options);
-    let attached = match attach(job, found, &mut session) {
+    let attached = match attach(&job.options, found, &mut session) {
         Ok(attached) => attached,
         Err(error) => {
             session.detach();
@@ -109,20 +109,7 @@ fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
     };
     for one in &attached {
         refused.extend(one.refused.iter().cloned());
-        if job.options.verbose {
-            eprintln!(
-                "process {}: {} sites in {:.3} ms, stopped {:.3} ms at most, counters {}",
-                one.pid,
-                one.sites,
-                one.total.as_secs_f64() * 1e3,
-                one.longest_stop.as_secs_f64() * 1e3,
-                if one.per_cpu {
-                    "per CPU"
-                } else {
-                    "by locked additions"
-                },
-            );
-        }
+        say_how_long(&job.options, one);
     }
     printer.attached(probes)?;
     let in_all = probes + refused.iter().filter(|r| r.pid.is_none()).count();
@@ -201,8 +188,12 @@ fn register(
     Ok((source, count, refused))
 }
 
-fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attached>> {
-    if let Some(command) = &job.options.command {
+pub(crate) fn attach(
+    options: &SessionOptions,
+    found: &[Found],
+    session: &mut Session,
+) -> Result<Vec<Attached>> {
+    if let Some(command) = &options.command {
         let started = session
             .start_command()
             .with_context(|| format!("cannot run {command}"))?;
@@ -214,8 +205,8 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
         }
         return Ok(started.attached.into_iter().collect());
     }
-    if !job.options.pids.is_empty() {
-        let pids: Vec<Pid> = job.options.pids.iter().map(|&pid| Pid(pid)).collect();
+    if !options.pids.is_empty() {
+        let pids: Vec<Pid> = options.pids.iter().map(|&pid| Pid(pid)).collect();
         if let Some(&pid) = scope::still_locked(&pids)?.first() {
             bail!("{}; try again later", scope::is_locked(pid));
         }
@@ -225,10 +216,10 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
             .collect();
     }
     let guardian = Pid(rustix::process::getppid().map_or(1, |p| p.as_raw_nonzero().get()));
-    let mapping = scope::mapping_now(found, job.options.all, guardian)?;
+    let mapping = scope::mapping_now(found, options.all, guardian)?;
     let mut attached = Vec::new();
     let mut failed = mapping.locked.len();
-    for &pid in mapping.locked.iter().filter(|_| !job.options.quiet) {
+    for &pid in mapping.locked.iter().filter(|_| !options.quiet) {
         scope::say_locked(pid, "it is left out");
     }
     for pid in mapping.pids {
@@ -237,7 +228,7 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
             Err(EngineError::NotMapped { .. }) => {}
             Err(error) => {
                 failed += 1;
-                if !job.options.quiet {
+                if !options.quiet {
                     eprintln!("lancet: {error}");
                 }
             }
@@ -246,7 +237,7 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
     if attached.is_empty() {
         bail!("no process that may be probed maps the file now; give -p PID or -c COMMAND");
     }
-    if !job.options.quiet {
+    if !options.quiet {
         eprint!("{} processes map it", attached.len());
         if failed + mapping.denied > 0 {
             eprint!(", {} more could not be probed", failed + mapping.denied);
@@ -257,10 +248,10 @@ fn attach(job: &Job, found: &[Found], session: &mut Session) -> Result<Vec<Attac
 }
 
 /// How often thread ids of other pid namespaces are learned, while their threads live.
-const LEARN: Duration = Duration::from_millis(200);
+pub(crate) const LEARN: Duration = Duration::from_millis(200);
 
 /// How often the sites are looked at; what a look finds is taken by the next one.
-const LOOK: Duration = Duration::from_millis(500);
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
 /// Waits for the end, printing at intervals.
 fn wait(
@@ -307,8 +298,27 @@ fn wait(
     }
 }
 
+/// What attaching to a process took.
+pub(crate) fn say_how_long(options: &SessionOptions, one: &Attached) {
+    if !options.verbose {
+        return;
+    }
+    eprintln!(
+        "process {}: {} sites in {:.3} ms, stopped {:.3} ms at most, counters {}",
+        one.pid,
+        one.sites,
+        one.total.as_secs_f64() * 1e3,
+        one.longest_stop.as_secs_f64() * 1e3,
+        if one.per_cpu {
+            "per CPU"
+        } else {
+            "by locked additions"
+        },
+    );
+}
+
 /// How many sites were refused, by reason; each by name when asked for.
-fn summarise(options: &SessionOptions, refused: &[Refused], all: usize) {
+pub(crate) fn summarise(options: &SessionOptions, refused: &[Refused], all: usize) {
     if options.quiet || refused.is_empty() {
         return;
     }
@@ -333,7 +343,7 @@ fn summarise(options: &SessionOptions, refused: &[Refused], all: usize) {
     );
 }
 
-fn say_what_was_lost(lost: &[Lost]) {
+pub(crate) fn say_what_was_lost(lost: &[Lost]) {
     for Lost {
         pid,
         site,
@@ -348,7 +358,7 @@ fn say_what_was_lost(lost: &[Lost]) {
     }
 }
 
-fn say_what_stayed(options: &SessionOptions, detached: &Detached) {
+pub(crate) fn say_what_stayed(options: &SessionOptions, detached: &Detached) {
     for pid in &detached.replaced {
         eprintln!(
             "lancet: process {pid} became another program (exec), which is not followed yet: the counts end there"

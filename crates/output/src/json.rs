@@ -37,6 +37,10 @@ impl Report for Json {
         self.line(format!(r#"{{"type": "printf", "data": {}}}"#, quoted(text)))
     }
 
+    fn record(&mut self, kind: &str, _: &str, data: &str) -> io::Result<()> {
+        self.line(format!(r#"{{"type": "{kind}", "data": {data}}}"#))
+    }
+
     fn detached(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -107,6 +111,7 @@ fn value(value: &Value) -> String {
         Value::Count(count) => number(i128::from(*count)),
         Value::Sum(sum) => number(i128::from(*sum)),
         Value::Hist(buckets) => buckets_array(buckets),
+        Value::Shown { json, .. } => json.clone(),
     }
 }
 
@@ -127,8 +132,9 @@ fn buckets_array(buckets: &[u64; hist::BUCKETS]) -> String {
     format!("[{}]", members.join(","))
 }
 
-/// Many readers take every number for a double; one that a double can't hold is written as a string.
-fn number(value: i128) -> String {
+/// An integer. Many readers take every number for a double; one that a double can't hold is written as a string.
+#[must_use]
+pub fn number(value: i128) -> String {
     let magnitude = value.unsigned_abs();
     let significant = magnitude
         .checked_ilog2()

@@ -1,7 +1,7 @@
 //! Report formats: how counts, sums and histograms are written for people and for programs.
 //!
 //! A [`Report`] is fed in the order of a session: [`attached`](Report::attached), any number of
-//! [`printf`](Report::printf), [`detached`](Report::detached), a [`map`](Report::map) for each map, a
+//! [`printf`](Report::printf) and [`record`](Report::record), [`detached`](Report::detached), a [`map`](Report::map) for each map, a
 //! [`lost`](Report::lost) for each probe, [`finish`](Report::finish). Each call writes its part as a whole and flushes it,
 //! and returns the error when it could not. Rows may come in any order; the report sorts them.
 //!
@@ -27,7 +27,7 @@ mod text;
 use std::io;
 
 pub use hist::{BUCKETS, bucket_of};
-pub use json::{json, quoted};
+pub use json::{json, number, quoted};
 pub use map::{KeyPart, Map, Row, Value};
 pub use text::{text, text_and_notes};
 
@@ -67,6 +67,12 @@ pub trait Report: Send {
     /// # Errors
     /// When the report can't be written.
     fn printf(&mut self, text: &str) -> io::Result<()>;
+
+    /// What a script prints in another way: `kind` is `value`, `time` or `join`, `text` is for people, `data` is the same as JSON.
+    ///
+    /// # Errors
+    /// When the report can't be written.
+    fn record(&mut self, kind: &str, text: &str, data: &str) -> io::Result<()>;
 
     /// All probes are out and the final maps follow.
     ///

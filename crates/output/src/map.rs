@@ -34,6 +34,13 @@ pub enum Value {
     Sum(i64),
     /// A histogram by powers of two: bucket 0 counts values below zero, 1 zeros, 2 ones, and 2+k values in `[2^k, 2^(k+1))`.
     Hist(Box<[u64; BUCKETS]>),
+    /// Anything else, such as a text or a tuple; ordered by key.
+    Shown {
+        /// For people.
+        text: String,
+        /// The same as JSON.
+        json: String,
+    },
 }
 
 /// One row of a map.
@@ -52,6 +59,15 @@ pub struct Map {
     pub name: String,
     /// The rows, in any order.
     pub rows: Vec<Row>,
+}
+
+impl Map {
+    /// Keeps the rows that would be printed last, so many.
+    pub fn keep_last(&mut self, rows: usize) {
+        let sorted = crate::order::sorted(self);
+        let skipped = sorted.len().saturating_sub(rows);
+        self.rows = sorted.into_iter().skip(skipped).cloned().collect();
+    }
 }
 
 impl Row {

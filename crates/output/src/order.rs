@@ -20,6 +20,7 @@ fn weight(value: &Value) -> i128 {
         Value::Count(count) => i128::from(*count),
         Value::Sum(sum) => i128::from(*sum),
         Value::Hist(buckets) => buckets.iter().map(|&count| i128::from(count)).sum(),
+        Value::Shown { .. } => 0,
     }
 }
 

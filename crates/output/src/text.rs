@@ -43,6 +43,10 @@ impl Report for Text {
         put(&mut *self.data, text)
     }
 
+    fn record(&mut self, _: &str, text: &str, _: &str) -> io::Result<()> {
+        put(&mut *self.data, text)
+    }
+
     fn detached(&mut self) -> io::Result<()> {
         put(&mut *self.data, "\n\n")
     }
@@ -94,6 +98,7 @@ fn map_text(map: &Map) -> String {
         let _ = match &row.value {
             Value::Count(count) => writeln!(out, ": {count}"),
             Value::Sum(sum) => writeln!(out, ": {sum}"),
+            Value::Shown { text, .. } => writeln!(out, ": {text}"),
             Value::Hist(buckets) => writeln!(out, ":\n{}", hist_text(buckets)),
         };
     }

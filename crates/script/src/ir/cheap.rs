@@ -29,19 +29,15 @@ pub enum CheapKey {
 impl Action {
     /// The action as one aggregation step, if it is nothing else.
     pub fn cheap(&self) -> Option<Cheap> {
+        match self.steps()?.as_slice() {
+            [step] => Some(*step),
+            _ => None,
+        }
+    }
+
+    /// The action as aggregation steps one after the other, if it is nothing else.
+    pub fn steps(&self) -> Option<Vec<Cheap>> {
         let [block] = self.blocks.as_slice() else {
-            return None;
-        };
-        let (
-            Inst::Aggregate {
-                map,
-                key,
-                agg,
-                value,
-            },
-            facts,
-        ) = block.insts.split_last()?
-        else {
             return None;
         };
         if block.term != Term::Return {
@@ -56,26 +52,32 @@ impl Action {
                 .find(|(dst, _)| *dst == reg)
                 .map(|(_, from)| *from),
         };
-        for inst in facts {
+        let mut steps = Vec::new();
+        for inst in &block.insts {
             match inst {
                 Inst::Fact { dst, fact } => known.push((*dst, CheapKey::Fact(*fact))),
                 Inst::Copy { dst, src } => {
                     let from = find(&known, *src)?;
                     known.push((*dst, from));
                 }
+                Inst::Aggregate {
+                    map,
+                    key,
+                    agg,
+                    value,
+                } => steps.push(Cheap {
+                    map: *map,
+                    agg: *agg,
+                    key: match key {
+                        Key::None => CheapKey::None,
+                        Key::Word(value) => find(&known, *value)?,
+                        Key::Bytes(_) => return None,
+                    },
+                    value: find(&known, *value)?,
+                }),
                 _ => return None,
             }
         }
-        let key = match key {
-            Key::None => CheapKey::None,
-            Key::Word(value) => find(&known, *value)?,
-            Key::Bytes(_) => return None,
-        };
-        Some(Cheap {
-            map: *map,
-            agg: *agg,
-            key,
-            value: find(&known, *value)?,
-        })
+        Some(steps)
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct MapState {
     /// None before the first use; an empty tuple for a map without key.
     pub(super) key: Option<Ty>,
     pub(super) value: Holds,
-    first: Span,
+    pub(super) first: Span,
 }
 
 #[derive(Clone, Debug, PartialEq)]

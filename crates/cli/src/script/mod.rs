@@ -1,0 +1,244 @@
+//! Scripts: the language in front of the engine. BEGIN, attach, intervals, detach, END, maps.
+
+mod host;
+mod maps;
+mod options;
+mod plan;
+mod show;
+mod sys;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::{CommandFactory, Parser};
+use lancet_abi::units::Pid;
+use lancet_engine::{Event, Session, Tracer, launch};
+use lancet_script::ir::{Point, PointId, Program, Warning};
+use lancet_script::{Options, Source, compile};
+
+use crate::checks::Checks;
+use crate::options::{Arguments, SessionOptions};
+use crate::report;
+use crate::run;
+use host::Runner;
+use options::ScriptOptions;
+use plan::Plan;
+
+/// Whether these words are a script's: an option that no subcommand is behind, or a file.
+pub(crate) fn is_meant(words: &[OsString]) -> bool {
+    let Some(first) = words.first().and_then(|word| word.to_str()) else {
+        return false;
+    };
+    if first.starts_with('-') {
+        return !matches!(first, "-h" | "--help" | "-V" | "--version");
+    }
+    let verbs = Arguments::command();
+    let is_verb = first == "help" || verbs.get_subcommands().any(|verb| verb.get_name() == first);
+    !is_verb && (Path::new(first).is_file() || first.contains(['/', '.']))
+}
+
+/// Runs a script; returns the exit status.
+pub(crate) fn script(words: &[OsString]) -> Result<u8> {
+    let options = match ScriptOptions::try_parse_from(words) {
+        Ok(options) => options,
+        Err(error) => {
+            error.print()?;
+            return Ok(u8::from(error.use_stderr()));
+        }
+    };
+    let text = options.read()?;
+    let source = Source {
+        name: &text.name,
+        text: &text.text,
+    };
+    let rules = Options {
+        params: text.params,
+        steps_only: true,
+    };
+    let program = match compile(source, &rules) {
+        Ok(program) => program,
+        Err(diagnostics) => {
+            diagnostics
+                .iter()
+                .for_each(|one| eprint!("{}", one.render(source)));
+            return Ok(1);
+        }
+    };
+    if options.debug {
+        println!("{}\n\n{program}", text.text.trim_end());
+        return Ok(0);
+    }
+    let mut options = options.session();
+    for pid in &mut options.pids {
+        *pid = run::process_of(*pid)?;
+    }
+    let command = run::command(&options)?;
+    // All that can be wrong with files and names is said before anything starts.
+    let plan = plan::plan(&program, options.pids.first().map(|&pid| Pid(pid)))?;
+    Ok(launch(command.as_ref(), move |tracer| {
+        in_tracer(&options, &program, &plan, &tracer).unwrap_or_else(|error| {
+            eprintln!("lancet: {}", report::sentence(&error));
+            1
+        })
+    })?)
+}
+
+fn in_tracer(
+    options: &SessionOptions,
+    program: &Program,
+    plan: &Plan,
+    tracer: &Arc<Tracer>,
+) -> Result<u8> {
+    let report = report::open_script(options)?;
+    let mut session = Session::open(tracer);
+    session.check(Checks::wanted(options));
+    let done = plan.register(program, &mut session)?;
+    let refused = done.refused.len();
+    if done.probes == 0 && refused > 0 {
+        run::summarise(options, &done.refused, refused);
+        bail!("none of the {refused} functions can be probed");
+    }
+    let mut runner = Runner {
+        program,
+        session,
+        report,
+        maps: done.maps,
+        functions: done.functions,
+        start: sys::clock(libc::CLOCK_BOOTTIME),
+        point: PointId(0),
+        exit: None,
+        failed: None,
+        warned: Vec::new(),
+    };
+    let mut checks = Checks::default();
+    let others = program.actions.iter().flat_map(|action| &action.points);
+    let others = others.filter(|point| !program.points[point.index()].in_target());
+    let probes = done.probes + others.count();
+    let at = |point: Point| move |id: PointId| program.points[id.index()] == point;
+
+    let begun = runner.run(at(Point::Begin));
+    let ended = begun.and_then(|()| {
+        if runner.exit.is_some() {
+            runner.report.attached(probes)?;
+            return Ok(None);
+        }
+        let attached = match plan.is_empty() && options.command.is_none() {
+            true => Vec::new(),
+            false => run::attach(options, &plan.found, &mut runner.session)?,
+        };
+        let mut refused = done.refused;
+        for one in &attached {
+            refused.extend(one.refused.iter().cloned());
+            run::say_how_long(options, one);
+        }
+        runner.report.attached(probes)?;
+        let in_all = done.probes + refused.iter().filter(|r| r.pid.is_none()).count();
+        run::summarise(options, &refused, in_all);
+        wait(options, plan, &mut runner, &mut checks)
+    });
+    // Probes come out first, whatever happened.
+    let detached = runner.session.detach();
+    if !matches!(ended, Ok(Some(Event::CommandEnded))) {
+        tracer.signal_command(libc::SIGTERM);
+    }
+    run::say_what_stayed(options, &detached);
+    ended?;
+    let status = runner.exit.unwrap_or(0);
+    runner.run(at(Point::End))?;
+    runner.print_all()?;
+    say_what_was_warned(options, &runner);
+    checks.tell(&runner.session)?;
+    if checks.failed() || !detached.failed.is_empty() {
+        return Ok(1);
+    }
+    Ok(status as u8)
+}
+
+/// Runs interval blocks until something ends the script; `None` when that was its own `exit()`.
+fn wait(
+    options: &SessionOptions,
+    plan: &Plan,
+    runner: &mut Runner<'_>,
+    checks: &mut Checks,
+) -> Result<Option<Event>> {
+    let start = Instant::now();
+    let program = runner.program;
+    let points = program.points.iter().zip(0..);
+    let mut intervals: Vec<(PointId, Duration, Instant)> = points
+        .filter_map(|(point, id)| match point {
+            Point::Interval { nanos, .. } => {
+                let step = Duration::from_nanos(*nanos);
+                Some((PointId(id), step, start.checked_add(step)?))
+            }
+            _ => None,
+        })
+        .collect();
+    let mut look = start + run::LOOK;
+    let mut foreign_tids = runner.session.learn_tids();
+    while runner.exit.is_none() {
+        let now = Instant::now();
+        if now >= look {
+            look = now + run::LOOK;
+            run::say_what_was_lost(&runner.session.verify());
+            checks.tell(&runner.session)?;
+            // A process without probes is in no session that would tell of its end.
+            if plan.is_empty()
+                && options
+                    .pids
+                    .iter()
+                    .any(|&pid| run::process_of(pid).is_err())
+            {
+                return Ok(Some(Event::TargetsEnded));
+            }
+        }
+        let learn = foreign_tids.then(|| now + run::LEARN);
+        let due = intervals.iter().map(|(_, _, due)| *due);
+        let deadline = due.chain(learn).chain([look]).min();
+        match runner.session.wait(deadline) {
+            Event::Time => {}
+            event => return Ok(Some(event)),
+        }
+        foreign_tids = foreign_tids && runner.session.learn_tids();
+        for (point, step, due) in &mut intervals {
+            let now = Instant::now();
+            if now >= *due && runner.exit.is_none() {
+                *due = (*due + *step).max(now);
+                let meant = *point;
+                runner.run(|id| id == meant)?;
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn say_what_was_warned(options: &SessionOptions, runner: &Runner<'_>) {
+    if options.quiet {
+        return;
+    }
+    let foreign: usize = runner.maps.iter().map(|map| map.foreign).sum();
+    if foreign > 0 {
+        eprintln!(
+            "lancet: {foreign} thread ids are shown as their own pid namespace had them: the threads had ended before they could be translated"
+        );
+    }
+    for (warning, text) in [
+        (Warning::MapFull, "a full map dropped an update"),
+        (Warning::DivisionByZero, "division by zero gave 1"),
+        (
+            Warning::Fuel,
+            "a block's loops went round too often, and it was ended",
+        ),
+        (
+            Warning::Unreadable,
+            "a block outside uprobes read memory of no process",
+        ),
+    ] {
+        let times = runner.warned.iter().filter(|one| **one == warning).count();
+        if times > 0 {
+            eprintln!("lancet: {text} ({times} times)");
+        }
+    }
+}

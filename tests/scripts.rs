@@ -1,0 +1,306 @@
+//! Scripts: what they print, beside bpftrace where it is there; exact counts; what is refused.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use lancet_testkit::{Bpftrace, Running, target};
+
+use support::{Ended, Lancet, lancet, private_copy, start};
+
+fn calls() -> String {
+    target("calls").display().to_string()
+}
+
+/// The lines of what it printed, without empty ones.
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.is_empty()).collect()
+}
+
+/// Runs a script on `calls` while two threads call f, g and h 1000 times each.
+fn on_calls(words: &[&str], script: &str) -> Ended {
+    let mut calls = Running::start("calls", &["2", "1000"]);
+    let pid = calls.pid().to_string();
+    let mut all = vec!["-p", &pid, "-e", script];
+    all.extend(words);
+    all.push("-v");
+    let mut session = Lancet::spawn(&all);
+    assert!(session.says("process "), "it does not attach");
+    assert_eq!(calls.ask("go"), "calls 2000 2000 2000");
+    let _ = calls.finish_ok();
+    let ended = session.end();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    ended
+}
+
+#[test]
+fn every_hit_is_counted_by_each_statement_and_block() {
+    let file = calls();
+    let script = format!(
+        "u:{file}:f,u:{file}:g {{ @ = count(); @by[func] = count(); @tid[tid] = count(); }}
+         uprobe:{file}:g {{ @by[func] = count(); @sum = sum(arg0); @h = hist(reg(\"di\")); }}
+         END {{ printf(\"%d threads\\n\", len(@tid)); clear(@tid); }}"
+    );
+    let ended = on_calls(&[], &script);
+    assert!(ended.err.contains("\nAttached 4 probes"), "{}", ended.err);
+    let out = lines(&ended.out);
+    assert_eq!(
+        out[..6],
+        [
+            "2 threads",
+            "@: 4000",
+            "@by[f]: 2000",
+            "@by[g]: 4000",
+            "@h:",
+            "[0]                    2 |                                                    |"
+        ],
+    );
+    assert_eq!(out.last(), Some(&"@sum: 999000"));
+    let counted: u64 = out[5..out.len() - 1]
+        .iter()
+        .map(|line| line[16..24].trim().parse::<u64>().expect("a count"))
+        .sum();
+    assert_eq!(counted, 2000);
+}
+
+/// What a block prints is what it clears: no hit between the two is lost.
+#[test]
+fn what_is_printed_and_cleared_adds_up() {
+    let script = format!(
+        "uprobe:{}:h {{ @[tid] = count(); @n = count(); }} interval:ms:1 {{ print(@); clear(@); zero(@n); }}",
+        calls()
+    );
+    let ended = on_calls(&[], &script);
+    let rows = ended.out.lines().filter(|line| line.starts_with("@["));
+    let counted: u64 = rows
+        .map(|line| {
+            line.rsplit(' ')
+                .next()
+                .and_then(|n| n.parse::<u64>().ok())
+                .expect("a count")
+        })
+        .sum();
+    // main calls h once itself.
+    assert_eq!(counted, 2001, "{}", ended.out);
+}
+
+#[test]
+fn json_has_one_object_a_line() {
+    let file = calls();
+    let script = format!("BEGIN {{ printf(\"a\\n\"); }} uprobe:{file}:f {{ @[func] = count(); }}");
+    let ended = on_calls(&["-f", "json"], &script);
+    let objects: Vec<serde_json::Value> = ended
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object"))
+        .collect();
+    let kinds: Vec<&str> = objects
+        .iter()
+        .filter_map(|one| one["type"].as_str())
+        .collect();
+    assert_eq!(kinds, ["printf", "attached_probes", "map"]);
+    assert_eq!(objects[2]["data"]["@"]["f"], 2000);
+}
+
+#[test]
+fn other_statements_are_refused_by_name_before_anything_starts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    for (block, what) in [
+        ("/pid == 1/ { @ = count(); }", "a predicate"),
+        ("{ printf(\"x\"); }", "printf()"),
+        ("{ $x = 1; }", "a variable"),
+        ("{ @++; }", "`++`"),
+        ("{ @x = nsecs; }", "storing a value in a map"),
+        ("{ @[comm] = count(); }", "comm as a key"),
+        ("{ @[tid, arg0] = count(); }", "several keys"),
+        ("{ @ = sum(arg0 + 1); }", "`+`"),
+        ("{ @ = min(arg0); }", "min()"),
+        ("{ if (arg0) { @ = count(); } }", "if"),
+        ("{ @ = hist((int32)arg0); }", "a cast"),
+        ("{ }", "an empty block"),
+    ] {
+        let script = format!("uprobe:{}:f {block}", calls());
+        let command = format!("touch {}", trace.display());
+        let ended = lancet(&["-e", &script, "-c", &command]);
+        assert_eq!(ended.status.code(), Some(1), "{script}: {ended:?}");
+        let message = format!("ERROR: not yet in a uprobe: {what}\n{script}\n");
+        assert!(ended.err.contains(&message), "{script}: {}", ended.err);
+        assert!(ended.err.contains("~"), "{}", ended.err);
+        assert!(!trace.exists(), "{script}");
+    }
+}
+
+#[test]
+fn a_missing_function_starts_nothing_unless_the_program_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    let command = format!("touch {}", trace.display());
+    let script = format!(
+        "BEGIN {{ printf(\"begun\\n\"); }} uprobe:{}:nothing {{ @ = count(); }}",
+        calls()
+    );
+    let ended = lancet(&["-e", &script, "-c", &command]);
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(ended.err.contains("no function `nothing`"), "{}", ended.err);
+    assert!(!trace.exists() && ended.out.is_empty(), "{ended:?}");
+    let script = format!(
+        "config = {{ missing_probes = warn }} {script} uprobe:libc:malloc {{ @m = count(); }}"
+    );
+    let ended = lancet(&["-e", &script, "-c", &command]);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(ended.err.contains("no function `nothing`"), "{}", ended.err);
+    assert!(
+        trace.exists() && ended.out.contains("@m: ") && ended.out.starts_with("begun"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn files_parameters_standard_input_and_output_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a.bt");
+    std::fs::write(
+        &file,
+        "#!/usr/bin/env lancet\nBEGIN { printf(\"%d %s %d\\n\", $1, str($2), $#); exit(7); }",
+    )
+    .expect("a file");
+    let ended = lancet(&[file.to_str().expect("a path"), "42", "word"]);
+    assert_eq!(
+        (ended.status.code(), lines(&ended.out)),
+        (Some(7), vec!["42 word 2"]),
+        "{ended:?}"
+    );
+
+    let report = folder.path().join("report");
+    let ended = lancet(&[
+        "-q",
+        "-o",
+        report.to_str().expect("a path"),
+        "-e",
+        "BEGIN { @x = 5; exit(); }",
+    ]);
+    assert!(
+        ended.status.success() && ended.out.is_empty() && ended.err.is_empty(),
+        "{ended:?}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(report).expect("a report"),
+        "\n\n@x: 5\n"
+    );
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lancet"))
+        .arg("-")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("lancet starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input
+        .write_all(b"BEGIN { print(1 + 1); exit(); }")
+        .expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "2\n\n\n");
+
+    let ended = lancet(&["-d", "-e", "u:libc:malloc { @[arg0] = count(); }"]);
+    assert!(
+        ended.status.success() && ended.out.contains("aggregate map0[%0], Count 1"),
+        "{ended:?}"
+    );
+    assert_eq!(lancet(&["--unknown"]).status.code(), Some(1));
+}
+
+#[test]
+fn intervals_run_until_the_command_ends_or_ctrl_c() {
+    let ended = lancet(&[
+        "-e",
+        "interval:ms:20 { @i++; } END { printf(\"ticked %d\\n\", @i > 2); }",
+        "-c",
+        "sleep 0.5",
+    ]);
+    assert!(
+        ended.status.success() && ended.out.starts_with("ticked 1\n"),
+        "{ended:?}"
+    );
+    let session = Lancet::start(&["-e", "interval:s:100 { @i++; } END { printf(\"end\\n\"); }"]);
+    assert_eq!(session.stop().out, "end\n\n\n");
+}
+
+/// What bpftrace writes otherwise in this version: its own first line, blanks behind a histogram's title and between its buckets, empty lines.
+fn normal(text: &str) -> Vec<String> {
+    lines(text)
+        .into_iter()
+        .map(|line| line.trim_end().replace("}, {", "},{"))
+        .filter(|line| !line.starts_with("Attaching ") && !line.contains("attached_probes"))
+        .collect()
+}
+
+#[test]
+fn blocks_of_the_tracer_print_what_bpftrace_prints() {
+    if let Some(why) = Bpftrace::missing() {
+        println!("skipped: {why}");
+        return;
+    }
+    for body in [
+        "@x[1] = 50; @x[2] = 30; @x[3] = 40; print(@x); print(@x, 1); print(@x, 2, 3); print(@x, 1, 2); clear(@x); print((1, \"a\")); print(\"s\");",
+        "printf(\"%-5d|%5s|%x|%c|%p|%05d|%u|%lx|%5d|%-8s|\\n\", -3, \"ab\", 255, 65, 16, 42, 7, -1, 12, \"q\");",
+        "@s = \"abc\"; @t[1, \"b\"] = \"x\"; @t[0, \"c\"] = \"y\"; @t[1, \"a\"] = \"z\"; printf(\"%s\\n\", @s);",
+        "@h = hist(5); @h = hist(6); @h = hist(900); @h = hist(0); @h = hist(-1); @k[\"b\"] = hist(1); @k[\"a\"] = hist(70000);",
+        "@c = count(); @c = count(); @s = sum(5); @s = sum(-9); @mi = min(7); @mi = min(3); @ma = max(3); @ma = max(9);",
+        "$i = 0; while ($i < 4) { @q[$i] = $i * $i; $i++; } delete(@q[2]); print(@q[3] + 8); @n = 7 / 2; @m = 7 % 3;",
+        "@a[1] = 1; zero(@a); print(@a); @t = (1, (2, \"x\")); time(\"%Y\\n\");",
+        "if (1 > 2) { print(1); } else { print(\"no\"); } @b = 1 << 40; @c = 5 > 3 ? 10 : 20; @d = strncmp(\"abc\", \"abd\", 2);",
+    ] {
+        for format in ["text", "json"] {
+            let script = format!("BEGIN {{ {body} exit(); }}");
+            let ours = lancet(&["-q", "-f", format, "-e", &script]);
+            assert!(ours.status.success(), "{script}: {ours:?}");
+            let theirs = Command::new("bpftrace")
+                .args(["-f", format, "-e", &script])
+                .stdin(Stdio::null())
+                .output()
+                .expect("bpftrace runs");
+            assert!(theirs.status.success(), "{script}: {theirs:?}");
+            let theirs = String::from_utf8_lossy(&theirs.stdout);
+            assert_eq!(normal(&ours.out), normal(&theirs), "{format} {script}");
+        }
+    }
+}
+
+#[test]
+fn uprobe_blocks_count_what_bpftrace_counts() {
+    if let Some(why) = Bpftrace::missing() {
+        println!("skipped: {why}");
+        return;
+    }
+    let (_folder, file) = private_copy("calls");
+    let action = "@n = count(); @by[func] = count(); @s = sum(arg0); @h = hist(arg0); @k[arg0] = count(); @r = hist(reg(\"di\"));";
+    let sites = [
+        format!("{}:f", file.display()),
+        format!("{}:g", file.display()),
+    ];
+    let mut theirs_on = start(&file);
+    let theirs = Bpftrace::start_at(theirs_on.pid(), &sites, action);
+    theirs_on.ask("go");
+    let theirs = theirs.stop().join("\n");
+    let _ = theirs_on.finish_ok();
+
+    let mut ours_on = start(&file);
+    let script = format!("uprobe:{},uprobe:{} {{ {action} }}", sites[0], sites[1]);
+    let ours = Lancet::start(&["-p", &ours_on.pid().to_string(), "-e", &script]);
+    ours_on.ask("go");
+    let ours = ours.stop();
+    let _ = ours_on.finish_ok();
+    assert!(ours.out.contains("@n: 4000"), "{}", ours.out);
+    // Rows of equal values are in no order there.
+    let sorted = |text: &str| {
+        let mut lines = normal(text);
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&ours.out), sorted(&theirs));
+}
