@@ -6,7 +6,9 @@ mod session;
 use std::process::Command;
 use std::sync::Arc;
 
+use lancet_abi::units::Tid;
 use lancet_engine::{Binary, Consumer, ProbeId, Session, Total, Tracer, Value, launch, sites};
+use lancet_remote::sys;
 use lancet_symbols::ProbeSpec;
 use lancet_testkit::{Running, target, text_equals_file};
 use session::{assert_untouched, rounds};
@@ -160,5 +162,44 @@ fn pads_are_made_anew_under_running_threads() {
     in_tracer(
         "pads_are_made_anew_under_running_threads",
         pads_change_under_running_threads,
+    );
+}
+
+fn one_process_fails(tracer: &Arc<Tracer>) {
+    let binary = binary("sleeper");
+    let mut session = Session::open(tracer);
+    let probe = register(&mut session, &binary, "sleeper_function", Consumer::Count);
+    let held = Running::start("sleeper", &["1"]);
+    let mut free = Running::start("sleeper", &["1"]);
+    for running in [&held, &free] {
+        session.attach(running.pid()).expect("attached");
+    }
+    let _ = free.ask("call 3");
+
+    // Somebody else traces the first one: its threads can't be stopped by us.
+    let leader = Tid(held.pid().0);
+    sys::seize(leader, 0).expect("it is ours to trace");
+    session
+        .unregister(probe)
+        .expect_err("one process keeps it, which is told");
+    text_equals_file(free.pid(), "sleeper").expect("the other one does not");
+
+    sys::interrupt(leader).expect("it runs");
+    while sys::wait(leader, true).expect("it is traced").is_none() {}
+    sys::detach(leader, 0).expect("it is stopped");
+    session.unregister(probe).expect("it may be stopped again");
+    assert_eq!(count(&session, probe), 3);
+    assert!(session.detach().failed.is_empty());
+    for running in [held, free] {
+        assert_untouched(running.pid(), "after the session");
+        let _ = running.finish_ok();
+    }
+}
+
+#[test]
+fn a_process_that_cannot_be_stopped_keeps_its_probe_alone() {
+    in_tracer(
+        "a_process_that_cannot_be_stopped_keeps_its_probe_alone",
+        one_process_fails,
     );
 }

@@ -6,9 +6,11 @@ use lancet_abi::units::{LinkAddr, Pid, RuntimeAddr};
 use lancet_procs as procs;
 use lancet_remote::RemoteError;
 
+use crate::catalog::Binary;
 use crate::children;
 use crate::consumer::ProbeId;
 use crate::error::EngineError;
+use crate::process::Process;
 use crate::session::Session;
 use crate::undo::{self, Restored};
 
@@ -41,6 +43,30 @@ pub struct Detached {
     pub locked: Vec<Pid>,
 }
 
+/// Takes a site's probes out of one process.
+fn restore_site_in(
+    process: &mut Process,
+    binary: &Arc<Binary>,
+    link: LinkAddr,
+) -> Result<(), EngineError> {
+    let mappings = procs::mappings(process.pid)?;
+    let sites: Vec<RuntimeAddr> = binary
+        .instances(&mappings)
+        .iter()
+        .map(|i| RuntimeAddr(link.0.wrapping_add(i.bias)))
+        .filter(|s| process.patched.contains_key(s))
+        .collect();
+    let places = process.places();
+    process.patiently(|| {
+        undo::restore_only(process.pid, &process.memory, &places, &sites).map_err(EngineError::from)
+    })?;
+    undo::quiesce(process.pid, &process.memory, &places, None)?;
+    for site in sites {
+        process.patched.remove(&site);
+    }
+    Ok(())
+}
+
 impl Session {
     /// Takes one probe out of all processes. Its counters stay readable.
     ///
@@ -64,27 +90,19 @@ impl Session {
         Ok(())
     }
 
+    /// Goes through all processes whatever happens in one; the first failure is told.
     fn restore_site(&mut self, binary: usize, link: LinkAddr) -> Result<(), EngineError> {
         let binary = Arc::clone(&self.binaries[binary]);
+        let mut failed = None;
         for process in self.processes.iter_mut().filter(|p| !p.has_ended()) {
-            let mappings = procs::mappings(process.pid)?;
-            let sites: Vec<RuntimeAddr> = binary
-                .instances(&mappings)
-                .iter()
-                .map(|i| RuntimeAddr(link.0.wrapping_add(i.bias)))
-                .filter(|s| process.patched.contains_key(s))
-                .collect();
-            let places = process.places();
-            process.patiently(|| {
-                undo::restore_only(process.pid, &process.memory, &places, &sites)
-                    .map_err(EngineError::from)
-            })?;
-            undo::quiesce(process.pid, &process.memory, &places, None)?;
-            for site in sites {
-                process.patched.remove(&site);
+            match restore_site_in(process, &binary, link) {
+                // It ended under our hands, and its text with it.
+                Err(_) if process.has_ended() => {}
+                Err(error) if failed.is_none() => failed = Some(error),
+                _ => {}
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Takes all probes out of all processes, children included, and waits until nothing counts.
