@@ -269,12 +269,24 @@ fn map_one(
         (None, None) => match make_memfd(&mut borrowed, &plan, context.domain) {
             Ok(descriptor) => Source::Descriptor(descriptor),
             Err(error) => {
-                plan.take_back(&mut borrowed, room, context.guardian);
+                plan.take_back(&mut borrowed, &[], room, context.guardian);
                 record.drop_last_arena();
                 return Err(error);
             }
         },
     };
+    let mut mapped = Vec::new();
+    if let Source::Mapping(_) = source {
+        // mremap to a fixed place replaces what is there; this does not.
+        let reserve = plan.reserve();
+        let result = borrowed.run(plan.stub, std::slice::from_ref(&reserve))?[0];
+        if let Err(error) = checked(plan.pid, &reserve, result) {
+            plan.take_back(&mut borrowed, &[], room, context.guardian);
+            record.drop_last_arena();
+            return Err(error.into());
+        }
+        mapped.push((arena.region, plan.region_length));
+    }
     let mut calls = plan.rest(source);
     let needed = calls.len();
     // Not where a probe or somebody else's breakpoint lies in the same page.
@@ -299,12 +311,22 @@ fn map_one(
         ],
     ));
     let results = borrowed.run(plan.stub, &calls)?;
-    let failed = calls[..needed]
-        .iter()
-        .zip(results)
-        .find_map(|(call, result)| checked(plan.pid, call, result).err());
+    let mut failed = None;
+    for (call, &result) in calls[..needed].iter().zip(&results) {
+        match (
+            checked(plan.pid, call, result),
+            call.number,
+            &call.arguments[..],
+        ) {
+            (Ok(start), libc::SYS_mmap, [_, Argument::Value(length), ..]) => {
+                mapped.push((RuntimeAddr(start), *length));
+            }
+            (Err(error), ..) if failed.is_none() => failed = Some(error),
+            _ => {}
+        }
+    }
     if let Some(error) = failed {
-        plan.take_back(&mut borrowed, room, context.guardian);
+        plan.take_back(&mut borrowed, &mapped, room, context.guardian);
         record.drop_last_arena();
         return Err(error.into());
     }
@@ -446,12 +468,36 @@ impl Plan<'_> {
         calls
     }
 
-    /// Unmaps what there is of the arena. What was never mapped is no error.
-    fn take_back(&self, borrowed: &mut Borrowed<'_>, room: &slack::Slack, guardian: (i32, u64)) {
+    /// Takes the region's place, if it is free.
+    fn reserve(&self) -> Call {
+        Call::new(
+            "mmap of the region's place",
+            libc::SYS_mmap,
+            &[
+                self.arena.region.0,
+                self.region_length,
+                libc::PROT_NONE as u64,
+                (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64,
+                u64::MAX,
+                0,
+            ],
+        )
+    }
+
+    /// Unmaps the arena's code and what else was `mapped` for it. Nothing more: where a mapping
+    /// was refused, the target itself has one by now, such as a new thread's stack.
+    fn take_back(
+        &self,
+        borrowed: &mut Borrowed<'_>,
+        mapped: &[(RuntimeAddr, u64)],
+        room: &slack::Slack,
+        guardian: (i32, u64),
+    ) {
         let unmap =
             |start: RuntimeAddr, length| Call::new("munmap", libc::SYS_munmap, &[start.0, length]);
-        let data = self.region_length + if self.first { PAGE } else { 0 };
-        let _ = borrowed.run(self.stub, &[unmap(self.arena.region, data)]);
+        for &(start, length) in mapped {
+            let _ = borrowed.run(self.stub, &[unmap(start, length)]);
+        }
         let code = unmap(self.arena.start, self.arena.code_length);
         let _ = if self.first {
             borrowed

@@ -378,32 +378,35 @@ pub(crate) fn unmapping_calls(
     let mut calls = Vec::new();
     for found in free {
         let (region, length) = found.header.region;
-        let owned = |start: RuntimeAddr, end: RuntimeAddr, code: bool| {
-            mappings
-                .iter()
-                .any(|m| m.start <= start && end <= m.end && m.execute == code && (code || m.write))
+        // The header tells where parts were to be mapped; whether they were, the mappings tell. In
+        // the place of one that was refused may lie memory of the target itself.
+        let (start, mode) = (found.start, found.header.mode);
+        let code_end = start.plus(found.header.code_length);
+        let region_end = region.plus(length);
+        let has_code = mappings
+            .iter()
+            .any(|m| m.execute && m.inode == 0 && m.start <= start && code_end <= m.end);
+        let is_region = |m: &Mapping| {
+            let ours = m.path.windows(6).any(|part| part == b"lancet");
+            m.shared && ours && (m.start, m.end) == (region, region_end)
         };
-        let code_end = found.start.plus(found.header.code_length);
-        if !owned(found.start, code_end, true) {
+        let has_region = length > 0 && region == code_end && mappings.iter().any(is_region);
+        let is_page = |m: &Mapping| {
+            m.write && !m.shared && m.inode == 0 && (m.start, m.end) == (mode, mode.plus(PAGE))
+        };
+        let has_page =
+            has_region && mode == region_end && !mode_is_used(mode) && mappings.iter().any(is_page);
+        if !has_code {
             continue;
         }
-        calls.push(Call::new(
-            "munmap",
-            libc::SYS_munmap,
-            &[found.start.0, found.header.code_length],
-        ));
-        if length > 0 && owned(region, region.plus(length), false) && region == code_end {
-            calls.push(Call::new("munmap", libc::SYS_munmap, &[region.0, length]));
+        let mut unmap =
+            |start, length| calls.push(Call::new("munmap", libc::SYS_munmap, &[start, length]));
+        unmap(start.0, found.header.code_length);
+        if has_region {
+            unmap(region.0, length);
         }
-        if found.header.mode == region.plus(length)
-            && !mode_is_used(found.header.mode)
-            && owned(found.header.mode, found.header.mode.plus(PAGE), false)
-        {
-            calls.push(Call::new(
-                "munmap",
-                libc::SYS_munmap,
-                &[found.header.mode.0, PAGE],
-            ));
+        if has_page {
+            unmap(mode.0, PAGE);
         }
     }
     calls
