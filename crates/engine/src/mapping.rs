@@ -263,35 +263,60 @@ fn map_one(
             .write(plan.stub.plus(PATH), path.as_bytes())?;
         process.memory.write(plan.stub.plus(NAME), b"lancet\0")?;
     }
-    let source = match (context.domain.file.path(), process.arenas.first()) {
+    let mut mapped = Vec::new();
+    if let Some(error) = map_rest(
+        process,
+        &plan,
+        context.domain,
+        spare,
+        &mut borrowed,
+        &mut mapped,
+    )? {
+        plan.take_back(&mut borrowed, &mapped, room, context.guardian);
+        record.drop_last_arena();
+        return Err(error);
+    }
+    for chunk in unmapping.chunks(lancet_remote::MOST_CALLS) {
+        borrowed.run(plan.stub, chunk)?;
+    }
+    borrowed.give_back()?;
+    process.arenas.push(arena);
+    Ok(())
+}
+
+/// Maps everything but the code, which is there; `mapped` is what of it has been mapped. Returns
+/// what was refused, if something was.
+fn map_rest(
+    process: &Process,
+    plan: &Plan<'_>,
+    domain: &Domain,
+    spare: &Spare,
+    borrowed: &mut Borrowed<'_>,
+    mapped: &mut Vec<(RuntimeAddr, u64)>,
+) -> Result<Option<EngineError>, EngineError> {
+    let arena = plan.arena;
+    let source = match (domain.file.path(), process.arenas.first()) {
         (Some(_), _) => Source::Path,
-        (None, Some(arena)) => Source::Mapping(arena.region),
-        (None, None) => match make_memfd(&mut borrowed, &plan, context.domain) {
+        (None, Some(first)) => Source::Mapping(first.region),
+        (None, None) => match make_memfd(borrowed, plan, domain) {
             Ok(descriptor) => Source::Descriptor(descriptor),
-            Err(error) => {
-                plan.take_back(&mut borrowed, &[], room, context.guardian);
-                record.drop_last_arena();
-                return Err(error);
-            }
+            Err(error) => return Ok(Some(error)),
         },
     };
-    let mut mapped = Vec::new();
     if let Source::Mapping(_) = source {
         // mremap to a fixed place replaces what is there; this does not.
         let reserve = plan.reserve();
         let result = borrowed.run(plan.stub, std::slice::from_ref(&reserve))?[0];
         if let Err(error) = checked(plan.pid, &reserve, result) {
-            plan.take_back(&mut borrowed, &[], room, context.guardian);
-            record.drop_last_arena();
-            return Err(error.into());
+            return Ok(Some(error.into()));
         }
         mapped.push((arena.region, plan.region_length));
     }
     let mut calls = plan.rest(source);
     let needed = calls.len();
     // Not where a probe or somebody else's breakpoint lies in the same page.
-    let page = RuntimeAddr(room.address.0 & !(PAGE - 1));
-    if first && spare.original.all_equal(&process.memory) {
+    let page = RuntimeAddr(spare.room.address.0 & !(PAGE - 1));
+    if plan.first && spare.original.all_equal(&process.memory) {
         calls.push(Call::new(
             "madvise",
             libc::SYS_madvise,
@@ -325,17 +350,7 @@ fn map_one(
             _ => {}
         }
     }
-    if let Some(error) = failed {
-        plan.take_back(&mut borrowed, &mapped, room, context.guardian);
-        record.drop_last_arena();
-        return Err(error.into());
-    }
-    for chunk in unmapping.chunks(lancet_remote::MOST_CALLS) {
-        borrowed.run(plan.stub, chunk)?;
-    }
-    borrowed.give_back()?;
-    process.arenas.push(arena);
-    Ok(())
+    Ok(failed.map(EngineError::from))
 }
 
 /// How a process gets at the region.

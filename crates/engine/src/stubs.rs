@@ -4,7 +4,7 @@
 //! thread that was sent through it had its signals blocked.
 
 use lancet_abi::units::{Pid, RuntimeAddr};
-use lancet_procs as procs;
+use lancet_procs::{self as procs, Mapping};
 use lancet_remote::journal::StubRecord;
 use lancet_remote::slack::{self, LeftStub};
 use lancet_remote::{
@@ -13,33 +13,36 @@ use lancet_remote::{
 
 use crate::leftovers::own_identity;
 use crate::pages::Originals;
-use crate::undo::{FoundArena, register_orphans};
+use crate::undo::{FoundArena, is_bare, register_orphans};
 
 const PAGE: u64 = 4096;
 
-/// Undoes one. [`RemoteError::Busy`]: a thread is still in it; it leaves by itself within a
-/// second or two.
-pub(crate) fn undo(pid: Pid, memory: &Memory, stub: &LeftStub) -> Result<(), RemoteError> {
+/// Stops a process of which no thread is in these bytes. [`RemoteError::Busy`]: one is; it leaves by
+/// itself within a second or two.
+fn stop_outside(pid: Pid, start: RuntimeAddr, length: u64) -> Result<Stopped, RemoteError> {
     let stopped = Stopped::all(pid, StopBudget::default())?;
-    let inside = |ip: RuntimeAddr| ip.offset_from(stub.start) < stub.length;
-    if let Some(thread) = stopped.threads().iter().find(|t| inside(t.ip())) {
-        return Err(RemoteError::Busy {
+    let inside = |ip: RuntimeAddr| ip.offset_from(start) < length;
+    match stopped.threads().iter().find(|t| inside(t.ip())) {
+        None => Ok(stopped),
+        Some(thread) => Err(RemoteError::Busy {
             pid,
             tid: thread.tid,
             budget_us: 0,
-        });
+        }),
     }
+}
+
+/// Undoes one, once no thread is in it.
+pub(crate) fn undo(pid: Pid, memory: &Memory, stub: &LeftStub) -> Result<(), RemoteError> {
+    let stopped = stop_outside(pid, stub.start, stub.length)?;
     unmask(&stopped, stub.trailer.mask)?;
     let zeroes = vec![0; stub.length as usize];
     memory.write_text(stopped.any(), stub.start, &zeroes)?;
-    let calls = calls(memory, stub)?;
     let mappings = procs::mappings(pid)?;
-    let Some(room) = slack::find_in_vdso(memory, &mappings) else {
+    let calls = calls(memory, &mappings, stub);
+    let Some(room) = slack::find_in_vdso(memory, &mappings).filter(|_| !calls.is_empty()) else {
         return Ok(());
     };
-    if calls.is_empty() {
-        return Ok(());
-    }
     let record = StubRecord::default();
     let mut borrowed = Borrowed::from(&stopped, memory, &record)?;
     for call in &calls {
@@ -80,36 +83,20 @@ pub(crate) fn undo_in_arena(
     if !procs::tids(pid)?.into_iter().any(is_away) {
         return Ok(());
     }
-    let stopped = Stopped::all(pid, StopBudget::default())?;
-    let inside = |ip: RuntimeAddr| ip.offset_from(page) < range.end as u64;
-    if let Some(thread) = stopped.threads().iter().find(|t| inside(t.ip())) {
-        return Err(RemoteError::Busy {
-            pid,
-            tid: thread.tid,
-            budget_us: 0,
-        });
-    }
+    let stopped = stop_outside(pid, page, range.end as u64)?;
     unmask(&stopped, trailer.mask)
 }
 
 /// What is to be called in the process: the mapping that nobody has registered goes, and the page
 /// that the stub lay in, where it equals its file again.
-fn calls(memory: &Memory, stub: &LeftStub) -> Result<Vec<Call>, RemoteError> {
-    let mappings = procs::mappings(memory.pid())?;
+fn calls(memory: &Memory, mappings: &[Mapping], stub: &LeftStub) -> Vec<Call> {
     let mut calls = Vec::new();
     let (start, length) = stub.trailer.mapping;
-    let is_bare = mappings.iter().any(|m| {
-        (m.start, m.end) == (start, start.plus(length))
-            && m.execute
-            && !m.write
-            && !m.shared
-            && m.inode == 0
-    });
-    if is_bare && arena::read_header(memory, start).is_none() {
+    if is_bare(memory, mappings, (start, length)) {
         calls.push(Call::new("munmap", libc::SYS_munmap, &[start.0, length]));
     }
     let page = RuntimeAddr(stub.start.0 & !(PAGE - 1));
-    let original = Originals::read(memory.pid(), &mappings, [page.0].into_iter());
+    let original = Originals::read(memory.pid(), mappings, [page.0].into_iter());
     if stub.of_file && original.all_equal(memory) {
         calls.push(Call::new(
             "madvise",
@@ -117,5 +104,5 @@ fn calls(memory: &Memory, stub: &LeftStub) -> Result<Vec<Call>, RemoteError> {
             &[page.0, PAGE, libc::MADV_DONTNEED as u64],
         ));
     }
-    Ok(calls)
+    calls
 }

@@ -185,6 +185,19 @@ fn give_back(
     Ok(())
 }
 
+/// Whether a mapping is what an arena's code is before it has a header.
+pub(crate) fn is_bare(
+    memory: &Memory,
+    mappings: &[Mapping],
+    (start, length): (RuntimeAddr, u64),
+) -> bool {
+    let is_code = |m: &Mapping| m.execute && !m.write && !m.shared && m.inode == 0;
+    mappings
+        .iter()
+        .any(|m| m.start == start && m.end.offset_from(start) == length && is_code(m))
+        && arena::read_header(memory, start).is_none()
+}
+
 /// Gives arenas that were mapped but not registered when their tracer died a registry, so that
 /// they are found and unmapped later like all others.
 pub(crate) fn register_orphans(
@@ -194,14 +207,7 @@ pub(crate) fn register_orphans(
     session: [u64; 2],
 ) -> Result<(), RemoteError> {
     for &(start, length) in places {
-        let is_ours = mappings.iter().any(|m| {
-            (m.start, m.end) == (start, start.plus(length))
-                && m.execute
-                && !m.write
-                && !m.shared
-                && m.inode == 0
-        });
-        if is_ours && arena::read_header(memory, start).is_none() {
+        if is_bare(memory, mappings, (start, length)) {
             let header = Header {
                 session,
                 code_length: length,

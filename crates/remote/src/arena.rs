@@ -16,6 +16,7 @@ use lancet_abi::layout::MAX_REGION;
 use lancet_abi::units::RuntimeAddr;
 use lancet_procs::Mapping;
 
+use crate::bytes::{u16_at, u64_at};
 use crate::error::RemoteError;
 use crate::memory::Memory;
 
@@ -103,15 +104,15 @@ impl SiteRecord {
         old.copy_from_slice(&bytes[16..21]);
         new.copy_from_slice(&bytes[21..26]);
         Self {
-            site: RuntimeAddr(word_at(bytes, 0)),
-            pad: RuntimeAddr(word_at(bytes, 8)),
+            site: RuntimeAddr(u64_at(bytes, 0)),
+            pad: RuntimeAddr(u64_at(bytes, 8)),
             old,
             new,
             window: bytes[26],
             live: bytes[27] != 0,
-            before: u16::from_le_bytes([bytes[28], bytes[29]]),
-            action: u16::from_le_bytes([bytes[30], bytes[31]]),
-            copy: u16::from_le_bytes([bytes[32], bytes[33]]),
+            before: u16_at(bytes, 28),
+            action: u16_at(bytes, 30),
+            copy: u16_at(bytes, 32),
         }
     }
 
@@ -150,12 +151,6 @@ pub enum Found {
     UnderTrap,
     /// Somebody else wrote here.
     Foreign,
-}
-
-fn word_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
 }
 
 /// Bytes that registry and stub take at the start of the code part, for so many sites.
@@ -208,23 +203,23 @@ pub fn read_header(memory: &Memory, start: RuntimeAddr) -> Option<Header> {
 
 /// None for what no session writes: who adds lengths up relies on their limits.
 fn decode_header(bytes: &[u8; HEADER as usize]) -> Option<Header> {
-    let (code_length, region_length) = (word_at(bytes, 24), word_at(bytes, 40));
-    if word_at(bytes, 0) != MAGIC || code_length > MOST_CODE || region_length > MAX_REGION {
+    let (code_length, region_length) = (u64_at(bytes, 24), u64_at(bytes, 40));
+    if u64_at(bytes, 0) != MAGIC || code_length > MOST_CODE || region_length > MAX_REGION {
         return None;
     }
-    let counts = word_at(bytes, 56);
+    let counts = u64_at(bytes, 56);
     let capacity = (counts >> 32) as u32;
     let sites = counts as u32;
     if capacity > MOST_SITES || sites > capacity {
         return None;
     }
     Some(Header {
-        session: [word_at(bytes, 8), word_at(bytes, 16)],
+        session: [u64_at(bytes, 8), u64_at(bytes, 16)],
         code_length,
-        region: (RuntimeAddr(word_at(bytes, 32)), region_length),
-        mode: RuntimeAddr(word_at(bytes, 48)),
-        guardian: (word_at(bytes, 64) as i32, word_at(bytes, 72)),
-        region_name: word_at(bytes, 80),
+        region: (RuntimeAddr(u64_at(bytes, 32)), region_length),
+        mode: RuntimeAddr(u64_at(bytes, 48)),
+        guardian: (u64_at(bytes, 64) as i32, u64_at(bytes, 72)),
+        region_name: u64_at(bytes, 80),
         sites,
         capacity,
     })

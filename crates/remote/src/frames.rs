@@ -7,6 +7,7 @@
 use lancet_abi::units::RuntimeAddr;
 use lancet_procs::Mapping;
 
+use crate::bytes::u64_at;
 use crate::memory::Memory;
 use crate::stop::Thread;
 
@@ -66,18 +67,13 @@ fn next_frame(
     let length = stack.end.offset_from(from).min(REACH) as usize;
     let mut bytes = vec![0; length];
     let length = memory.read_some(from, &mut bytes);
-    let word = |at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[at..at + 8]);
-        u64::from_le_bytes(word)
-    };
     (0..length.saturating_sub(FRAME))
         .step_by(8)
-        .find(|&at| is_restorer(memory, mappings, RuntimeAddr(word(at))))
+        .find(|&at| is_restorer(memory, mappings, RuntimeAddr(u64_at(&bytes, at))))
         .map(|at| {
             (
-                RuntimeAddr(word(at + SAVED_IP)),
-                word(at + SAVED_SP),
+                RuntimeAddr(u64_at(&bytes, at + SAVED_IP)),
+                u64_at(&bytes, at + SAVED_SP),
                 from.plus(at as u64),
             )
         })

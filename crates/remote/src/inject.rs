@@ -77,7 +77,6 @@ impl<'a> Borrowed<'a> {
             record,
             tid,
             away: Away {
-                tid,
                 registers: original,
                 mask,
             },

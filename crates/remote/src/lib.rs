@@ -8,6 +8,7 @@
 //! Not for: deciding what to patch, or parsing files.
 
 pub mod arena;
+mod bytes;
 mod error;
 pub mod frames;
 mod inject;

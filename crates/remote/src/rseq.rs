@@ -2,6 +2,7 @@
 
 use lancet_abi::units::RuntimeAddr;
 
+use crate::bytes::u64_at;
 use crate::memory::Memory;
 use crate::stop::Thread;
 use crate::sys;
@@ -71,12 +72,7 @@ pub fn abort_address(memory: &Memory, thread: &Thread) -> Option<RuntimeAddr> {
     }
     let mut descriptor = [0u8; 32];
     memory.read(RuntimeAddr(section), &mut descriptor).ok()?;
-    let field = |at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&descriptor[at..at + 8]);
-        u64::from_le_bytes(word)
-    };
-    let (start, length, abort) = (field(8), field(16), field(24));
+    let [start, length, abort] = [8, 16, 24].map(|at| u64_at(&descriptor, at));
     (thread.registers.rip.wrapping_sub(start) < length).then_some(RuntimeAddr(abort))
 }
 

@@ -7,6 +7,7 @@
 use lancet_abi::units::RuntimeAddr;
 use lancet_procs::Mapping;
 
+use crate::bytes::{u16_at, u64_at};
 use crate::memory::Memory;
 use crate::trailer::Trailer;
 
@@ -132,12 +133,6 @@ fn end_of_segment(memory: &Memory, mappings: &[Mapping], text: &Mapping) -> Opti
     if header[..4] != *b"\x7fELF" || header[4] != 2 {
         return None;
     }
-    let u16_at = |b: &[u8], at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
-    let u64_at = |b: &[u8], at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&b[at..at + 8]);
-        u64::from_le_bytes(word)
-    };
     let table = u64_at(&header, 32);
     let count = u16_at(&header, 56);
     if u16_at(&header, 54) != 56 || table > PAGE || count > 64 {

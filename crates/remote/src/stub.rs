@@ -9,7 +9,7 @@
 //! The spin is long (about a second) because a stub that returns by itself ends an interrupted
 //! system call instead of letting the kernel restart it: right only when nobody is there.
 
-use lancet_abi::units::{RuntimeAddr, Tid};
+use lancet_abi::units::RuntimeAddr;
 
 use crate::sys::Registers;
 use crate::trailer::Trailer;
@@ -83,8 +83,6 @@ impl Resume {
 /// A thread that is to be sent through a stub, as it was before.
 #[derive(Clone, Debug)]
 pub(crate) struct Away {
-    /// The thread.
-    pub(crate) tid: Tid,
     /// What it goes on with.
     pub(crate) registers: Registers,
     /// Its signal mask.
@@ -268,7 +266,6 @@ impl Stub {
         let trailer = Trailer {
             guardian,
             mapping: (RuntimeAddr(first(0)), first(1)),
-            tid: away.tid,
             mask,
         };
         let code = w.code.len();
@@ -319,11 +316,7 @@ mod tests {
             libc::SYS_mmap,
             &[0x7fff_0000_0000, 1 << 20, 5, 0x10_0022, u64::MAX, 0],
         );
-        let away = Away {
-            tid: Tid(1),
-            registers,
-            mask: 0,
-        };
+        let away = Away { registers, mask: 0 };
         let stub = Stub::encode(&[call], &away, (1, 2));
         assert!(stub.code.len() <= 256, "{}", stub.code.len());
     }
@@ -332,11 +325,7 @@ mod tests {
     fn a_thread_in_the_spin_or_behind_it_has_no_calls_ahead() {
         // SAFETY: all-zero is a valid value of a struct of integers.
         let registers: Registers = unsafe { std::mem::zeroed() };
-        let away = Away {
-            tid: Tid(1),
-            registers,
-            mask: 0,
-        };
+        let away = Away { registers, mask: 0 };
         let call = Call::new("close", libc::SYS_close, &[1]);
         let stub = Stub::encode(&[call], &away, (0, 0));
         let mut bytes = vec![0; LOOK_BACK];

@@ -5,7 +5,9 @@
 //! an arena are found through its header; there the trailer tells the mask of a thread that was
 //! about to be sent away, or back.
 
-use lancet_abi::units::{RuntimeAddr, Tid};
+use lancet_abi::units::RuntimeAddr;
+
+use crate::bytes::{u32_at, u64_at};
 
 /// The first word.
 const MAGIC: [u8; 8] = *b"lancet\x02\0";
@@ -21,9 +23,7 @@ pub struct Trailer {
     pub guardian: (i32, u64),
     /// The first two arguments of the first call: of a first stub, what it maps or unmaps.
     pub mapping: (RuntimeAddr, u64),
-    /// The thread that was sent through it, as its tracer sees it.
-    pub tid: Tid,
-    /// That thread's own signal mask.
+    /// Its thread's own signal mask.
     pub mask: u64,
 }
 
@@ -37,8 +37,7 @@ impl Trailer {
         put(12, &self.guardian.0.to_le_bytes());
         put(16, &self.guardian.1.to_le_bytes());
         put(24, &self.mapping.0.0.to_le_bytes());
-        put(32, &(self.mapping.1 as u32).to_le_bytes());
-        put(36, &self.tid.0.to_le_bytes());
+        put(32, &self.mapping.1.to_le_bytes());
         bytes
     }
 
@@ -54,27 +53,11 @@ impl Trailer {
             start..at + LENGTH,
             Self {
                 guardian: (u32_at(trailer, 12).cast_signed(), u64_at(trailer, 16)),
-                mapping: (
-                    RuntimeAddr(u64_at(trailer, 24)),
-                    u64::from(u32_at(trailer, 32)),
-                ),
-                tid: Tid(u32_at(trailer, 36).cast_signed()),
+                mapping: (RuntimeAddr(u64_at(trailer, 24)), u64_at(trailer, 32)),
                 mask: u64_at(bytes, mask),
             },
         ))
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
 }
 
 #[cfg(test)]
@@ -86,7 +69,6 @@ mod tests {
         let trailer = Trailer {
             guardian: (77, 1 << 40),
             mapping: (RuntimeAddr(0x7f00_0000_1000), 0x3000),
-            tid: Tid(78),
             mask: 0x1234,
         };
         let mut code = vec![0x90; 100];
