@@ -14,6 +14,7 @@ mod run;
 mod scope;
 mod script;
 mod status;
+mod upkeep;
 mod words;
 
 use std::process::ExitCode;

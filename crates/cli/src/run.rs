@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use lancet_abi::units::Pid;
 use lancet_engine::{
-    Attached, Command, Consumer, Detached, EngineError, Event, Kind, Lost, ProbeId, Refused,
-    Session, Tracer, launch,
+    Attached, Command, Consumer, Detached, EngineError, Event, Kind, ProbeId, Refused, Session,
+    Tracer, launch,
 };
 
 use crate::checks::Checks;
@@ -16,6 +16,7 @@ use crate::options::SessionOptions;
 use crate::probes::{self, By, Found};
 use crate::report::{self, Printer, Source};
 use crate::scope;
+use crate::upkeep::{Upkeep, say_foreign_tids};
 use crate::words;
 
 /// What to count, where.
@@ -124,11 +125,8 @@ fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
         &session,
         job.options.interval.is_none() && !job.options.json,
     )?;
-    if printer.foreign_tids() > 0 && !job.options.quiet {
-        eprintln!(
-            "lancet: {} thread ids are shown as their own pid namespace had them: the threads had ended before they could be translated",
-            printer.foreign_tids()
-        );
+    if !job.options.quiet {
+        say_foreign_tids(printer.foreign_tids());
     }
     checks.tell(&session)?;
     Ok(match (ended, tracer.command_status()) {
@@ -247,12 +245,6 @@ pub(crate) fn attach(
     Ok(attached)
 }
 
-/// How often thread ids of other pid namespaces are learned, while their threads live.
-pub(crate) const LEARN: Duration = Duration::from_millis(200);
-
-/// How often the sites are looked at; what a look finds is taken by the next one.
-pub(crate) const LOOK: Duration = Duration::from_millis(500);
-
 /// Waits for the end, printing at intervals.
 fn wait(
     job: &Job,
@@ -267,19 +259,14 @@ fn wait(
         .map(|s| start + Duration::from_secs_f64(s));
     let step = job.options.interval.map(Duration::from_secs_f64);
     let mut next = step.map(|s| start + s);
-    let mut foreign_tids = session.learn_tids();
-    let mut look = start + LOOK;
+    let mut upkeep = Upkeep::begin(session);
     loop {
-        if Instant::now() >= look {
-            look = Instant::now() + LOOK;
-            say_what_was_lost(&session.verify());
-        }
-        let learn = foreign_tids.then(|| Instant::now() + LEARN);
-        let deadline = [end, next, learn, Some(look)].into_iter().flatten().min();
-        match session.wait(deadline) {
+        upkeep.look(session);
+        let deadline = [end, next, Some(upkeep.next())].into_iter().flatten();
+        match session.wait(deadline.min()) {
             Event::Time => {
                 let now = Instant::now();
-                foreign_tids = foreign_tids && session.learn_tids();
+                upkeep.learn(session);
                 if let (Some(due), Some(step)) = (next, step)
                     && now >= due
                 {
@@ -341,21 +328,6 @@ pub(crate) fn summarise(options: &SessionOptions, refused: &[Refused], all: usiz
             "; -v names them"
         }
     );
-}
-
-pub(crate) fn say_what_was_lost(lost: &[Lost]) {
-    for Lost {
-        pid,
-        site,
-        probe,
-        loss,
-    } in lost
-    {
-        let probe = probe.as_deref().unwrap_or("a watched system call");
-        eprintln!(
-            "lancet: process {pid}: {probe} at {site}: {loss}; the probe was taken out and counts no more"
-        );
-    }
 }
 
 pub(crate) fn say_what_stayed(options: &SessionOptions, detached: &Detached) {

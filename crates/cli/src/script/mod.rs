@@ -23,6 +23,7 @@ use crate::checks::Checks;
 use crate::options::{Arguments, SessionOptions};
 use crate::report;
 use crate::run;
+use crate::upkeep::{Upkeep, say_foreign_tids};
 use host::Runner;
 use options::ScriptOptions;
 use plan::Plan;
@@ -176,13 +177,9 @@ fn wait(
             _ => None,
         })
         .collect();
-    let mut look = start + run::LOOK;
-    let mut foreign_tids = runner.session.learn_tids();
+    let mut upkeep = Upkeep::begin(&runner.session);
     while runner.exit.is_none() {
-        let now = Instant::now();
-        if now >= look {
-            look = now + run::LOOK;
-            run::say_what_was_lost(&runner.session.verify());
+        if upkeep.look(&mut runner.session) {
             checks.tell(&runner.session)?;
             // A process without probes is in no session that would tell of its end.
             if plan.is_empty()
@@ -194,14 +191,13 @@ fn wait(
                 return Ok(Some(Event::TargetsEnded));
             }
         }
-        let learn = foreign_tids.then(|| now + run::LEARN);
         let due = intervals.iter().map(|(_, _, due)| *due);
-        let deadline = due.chain(learn).chain([look]).min();
+        let deadline = due.chain([upkeep.next()]).min();
         match runner.session.wait(deadline) {
             Event::Time => {}
             event => return Ok(Some(event)),
         }
-        foreign_tids = foreign_tids && runner.session.learn_tids();
+        upkeep.learn(&runner.session);
         for (point, step, due) in &mut intervals {
             let now = Instant::now();
             if now >= *due && runner.exit.is_none() {
@@ -219,11 +215,7 @@ fn say_what_was_warned(options: &SessionOptions, runner: &Runner<'_>) {
         return;
     }
     let foreign: usize = runner.maps.iter().map(|map| map.foreign).sum();
-    if foreign > 0 {
-        eprintln!(
-            "lancet: {foreign} thread ids are shown as their own pid namespace had them: the threads had ended before they could be translated"
-        );
-    }
+    say_foreign_tids(foreign);
     for (warning, text) in [
         (Warning::MapFull, "a full map dropped an update"),
         (Warning::DivisionByZero, "division by zero gave 1"),

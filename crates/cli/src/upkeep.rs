@@ -1,0 +1,73 @@
+//! What a session wants done now and then while it waits.
+
+use std::time::{Duration, Instant};
+
+use lancet_engine::{Lost, Session};
+
+/// How often thread ids of other pid namespaces are learned, while their threads live.
+const LEARN: Duration = Duration::from_millis(200);
+
+/// How often the sites are looked at; what a look finds is taken by the next one.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// When what is due.
+pub(crate) struct Upkeep {
+    look: Instant,
+    foreign_tids: bool,
+}
+
+impl Upkeep {
+    pub(crate) fn begin(session: &Session) -> Self {
+        Self {
+            look: Instant::now() + LOOK,
+            foreign_tids: session.learn_tids(),
+        }
+    }
+
+    /// Looks at the sites, when that is due; whether it was. Tells what was lost.
+    pub(crate) fn look(&mut self, session: &mut Session) -> bool {
+        let now = Instant::now();
+        let due = now >= self.look;
+        if due {
+            self.look = now + LOOK;
+            session.verify().iter().for_each(say_lost);
+        }
+        due
+    }
+
+    /// When to wake at the latest.
+    pub(crate) fn next(&self) -> Instant {
+        if self.foreign_tids {
+            self.look.min(Instant::now() + LEARN)
+        } else {
+            self.look
+        }
+    }
+
+    /// Learns thread ids, after each wait, where there are any to be learned.
+    pub(crate) fn learn(&mut self, session: &Session) {
+        self.foreign_tids = self.foreign_tids && session.learn_tids();
+    }
+}
+
+fn say_lost(lost: &Lost) {
+    let Lost {
+        pid,
+        site,
+        probe,
+        loss,
+    } = lost;
+    let probe = probe.as_deref().unwrap_or("a watched system call");
+    eprintln!(
+        "lancet: process {pid}: {probe} at {site}: {loss}; the probe was taken out and counts no more"
+    );
+}
+
+/// Tells how many thread ids of a report could not be translated.
+pub(crate) fn say_foreign_tids(count: usize) {
+    if count > 0 {
+        eprintln!(
+            "lancet: {count} thread ids are shown as their own pid namespace had them: the threads had ended before they could be translated"
+        );
+    }
+}
