@@ -7,6 +7,7 @@ mod stepper;
 
 use std::fs;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use lancet_abi::units::Pid;
@@ -16,7 +17,7 @@ use session::{
     Lancet, Random, assert_untouched, lancet, maps, probe, region_files, rounds, signal, status,
     tasks, until,
 };
-use stepper::{Phase, Stepped, Victims};
+use stepper::{Outcome, Phase, Stepped, Victims};
 
 /// A target with a /dev/shm of its own, where that is possible: nobody else's files are there.
 struct Alone {
@@ -144,6 +145,27 @@ fn the_tracer_is_killed_at_random() {
     }
 }
 
+/// A whole run of lancet whose victims are killed before the tracer's call number `at`.
+fn stepped(
+    words: &[&str],
+    phase: Phase,
+    victims: Victims,
+    at: usize,
+) -> (Outcome, ExitStatus, String) {
+    let mut stepped = Stepped::start(words, phase, victims, at);
+    match phase {
+        Phase::Attach => until("the end, or the probes", || {
+            stepped.lancet.has_ended() || stepped.lancet.text().contains("Attached")
+        }),
+        Phase::Detach => {
+            stepped.lancet = stepped.lancet.attached();
+            stepped.begin();
+        }
+    }
+    signal(stepped.lancet.guardian(), Signal::TERM);
+    stepped.end()
+}
+
 /// Kills the tracer before each of its system calls in turn; in short runs before some of them.
 fn kill_before_each_call(phase: Phase) {
     let mut alone = Alone::start("hammer", "2");
@@ -152,20 +174,7 @@ fn kill_before_each_call(phase: Phase) {
     let whole = maps(pid);
     let probe = probe(&target("hammer"), "hammer_*");
     let words = ["count", &probe, "-p", &pid.to_string()];
-    let start = |at: usize| {
-        let mut stepped = Stepped::start(&words, phase, Victims::Tracer, at);
-        match phase {
-            Phase::Attach => until("the end, or the probes", || {
-                stepped.lancet.has_ended() || stepped.lancet.text().contains("Attached")
-            }),
-            Phase::Detach => {
-                stepped.lancet = stepped.lancet.attached();
-                stepped.begin();
-            }
-        }
-        signal(stepped.lancet.guardian(), Signal::TERM);
-        stepped.end()
-    };
+    let start = |at: usize| stepped(&words, phase, Victims::Tracer, at);
     let (outcome, status, text) = start(usize::MAX);
     assert!(
         status.success() && outcome.killed_at.is_none(),
@@ -303,14 +312,7 @@ fn both_are_killed_before_each_call_of_an_attach() {
     let whole = maps(pid);
     let probe = probe(&target("hammer"), "hammer_*");
     let words = ["count", &probe, "-p", &pid.to_string()];
-    let run = |at: usize| {
-        let stepped = Stepped::start(&words, Phase::Attach, Victims::Both, at);
-        until("the end, or the probes", || {
-            stepped.lancet.has_ended() || stepped.lancet.text().contains("Attached")
-        });
-        signal(stepped.lancet.guardian(), Signal::TERM);
-        stepped.end()
-    };
+    let run = |at: usize| stepped(&words, Phase::Attach, Victims::Both, at);
     let (whole_run, status, text) = run(usize::MAX);
     assert!(status.success(), "{whole_run:?}: {text}");
     // In short: some of all, and those around the first stub.

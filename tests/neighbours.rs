@@ -9,16 +9,11 @@ use lancet_testkit::{Running, skip, target, text_equals_file};
 use rustix::process::Signal;
 use session::{LANCET, Lancet, assert_untouched, lancet, probe, signal, until};
 
-/// A process whose memory map is locked for as long as this lives; none where it can't be made.
-fn locked() -> Option<Running> {
-    let target = Running::start("lockedmm", &[]);
-    (target.facts().first().is_some_and(|locked| locked != "0")).then_some(target)
-}
-
 #[test]
 fn a_locked_memory_map_delays_neither_the_end_of_a_session_nor_the_guardian_nor_clean() {
-    let Some(mut neighbour) = locked() else {
-        skip!("not root, or no FUSE");
+    let (mut neighbour, _) = match Running::locked(&target("lockedmm")) {
+        Ok(locked) => locked,
+        Err(why) => skip!("{why}"),
     };
     let mut hammer = Running::start("hammer", &["2"]);
     let pid = hammer.pid();
@@ -65,11 +60,10 @@ fn a_locked_memory_map_is_named_by_what_looks_at_all_processes_and_by_what_it_is
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lockedmm");
     std::fs::copy(target("lockedmm"), &file).expect("a copy");
-    let mut neighbour = Running::spawn::<&str>(&file, &[]).expect("it starts");
-    let locked = neighbour.facts().first().cloned().unwrap_or_default();
-    if locked == "0" {
-        skip!("not root, or no FUSE");
-    }
+    let (mut neighbour, locked) = match Running::locked(&file) {
+        Ok((neighbour, locked)) => (neighbour, locked.to_string()),
+        Err(why) => skip!("{why}"),
+    };
     let named =
         format!("process {locked} (lockedmm) cannot be looked into: its memory map is locked");
     let main = probe(&file, "main");

@@ -15,7 +15,7 @@ use lancet_procs::served::{Keeper, Query, ask};
 use lancet_procs::{
     Bound, Calm, Events, FileId, Index, Proc, Reading, Wanted, identity, same, table,
 };
-use lancet_testkit::{Running, have, is_root, skip};
+use lancet_testkit::{Running, have, is_root, skip, target};
 
 use support::{PATIENCE, eventually, rounds};
 
@@ -507,14 +507,10 @@ fn only_the_files_of_the_table_are_read_and_waiting_ones_on_helper_threads() {
 
 #[test]
 fn a_locked_process_is_marked_in_what_is_served() {
-    if !is_root() {
-        skip!("not root");
-    }
-    let mut locked = Running::start("lockedmm", &[]);
-    let pid = locked.facts()[0].clone();
-    if pid == "0" {
-        skip!("no FUSE");
-    }
+    let (mut locked, pid) = match Running::locked(&target("lockedmm")) {
+        Ok((locked, pid)) => (locked, pid.to_string()),
+        Err(why) => skip!("{why}"),
+    };
     let service = Service::start();
     let out = service.list(&["-e", "-o", "pid,args"]).expect("a list");
     let row = out
@@ -649,7 +645,7 @@ fn in_a_namespace_with_a_storm() {
 
 #[test]
 fn b169_an_exec_is_noticed_though_pid_and_start_time_stay() {
-    let program = lancet_testkit::target("sleeper");
+    let program = target("sleeper");
     let mut index = Index::new().expect("/proc");
     let mut shell = Command::new("sh")
         .args(["-c", "read x; exec \"$0\" 1"])

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use lancet_testkit::{Running, have, is_root, skip};
+use lancet_testkit::{Running, have, is_root, skip, target};
 
 use support::{eventually, signal};
 
@@ -411,14 +411,10 @@ fn who_maps_a_file_and_who_is_probed() {
 
 #[test]
 fn a_locked_process_delays_nobody_and_is_marked() {
-    if !is_root() {
-        skip!("not root");
-    }
-    let mut locked = Running::start("lockedmm", &[]);
-    let pid = locked.facts()[0].clone();
-    if pid == "0" {
-        skip!("no FUSE");
-    }
+    let (mut locked, pid) = match Running::locked(&target("lockedmm")) {
+        Ok((locked, pid)) => (locked, pid.to_string()),
+        Err(why) => skip!("{why}"),
+    };
     let beside = Running::start("sleeper", &["1"]);
     for args in [
         &["-ef"][..],

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lancet_abi::units::Pid;
 
-use crate::{Error, sys, target};
+use crate::{Error, is_root, sys, target};
 
 /// How long a target may take for one answer before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,6 +37,26 @@ impl Running {
     #[must_use]
     pub fn start(name: &str, args: &[&str]) -> Self {
         Self::spawn(&target(name), args).unwrap_or_else(|error| panic!("target {name}: {error}"))
+    }
+
+    /// Starts the target `lockedmm`, or a copy of it, and tells which process's memory map is
+    /// locked for as long as it lives.
+    ///
+    /// # Errors
+    /// Why it can't be made here.
+    ///
+    /// # Panics
+    /// When it does not get ready.
+    pub fn locked(program: &Path) -> Result<(Self, Pid), &'static str> {
+        if !is_root() {
+            return Err("not root");
+        }
+        let running = Self::spawn::<&str>(program, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let pid = running.facts().first().and_then(|pid| pid.parse().ok());
+        match pid {
+            None | Some(0) => Err("no FUSE"),
+            Some(pid) => Ok((running, Pid(pid))),
+        }
     }
 
     /// Starts any program that speaks the protocol and waits for its `ready` line.
