@@ -20,6 +20,15 @@ fn output(command: &mut Command) -> (String, String) {
     (text(&out.stdout), text(&out.stderr))
 }
 
+/// The rows a command prints and the status it exits with.
+fn listed(command: &mut Command) -> (String, Option<i32>) {
+    let out = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let rows = String::from_utf8_lossy(&out.stdout).into_owned();
+    (rows, out.status.code())
+}
+
 fn theirs(args: &[&str]) -> Command {
     let mut command = Command::new("ps");
     command.args(args).env_remove("COLUMNS");
@@ -246,6 +255,17 @@ fn choices_are_those_of_ps() {
         "-q PARENT",
         "-C odd,relatives",
         "-t ?",
+        "-g 0",
+        "-s 0",
+        "--sid 0",
+        "--ppid 0",
+        "-p 0",
+        "p 0",
+        "-q 0",
+        "-s -1",
+        "-p 2147483648",
+        "-p PARENT,x",
+        "-g 0,x",
     ] {
         let words: Vec<String> = choice
             .split(' ')
@@ -259,9 +279,9 @@ fn choices_are_those_of_ps() {
             .collect();
         let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
         args.extend(["-o", "pid="]);
-        let theirs = of_family(&output(&mut theirs(&args)).0);
-        let ours = of_family(&output(&mut ours(&args)).0);
-        assert_eq!(theirs, ours, "{args:?}");
+        let (theirs, ours) = (listed(&mut theirs(&args)), listed(&mut ours(&args)));
+        assert_eq!(of_family(&theirs.0), of_family(&ours.0), "{args:?}");
+        assert_eq!(theirs.1, ours.1, "{args:?}: exit status");
     }
 }
 

@@ -126,11 +126,10 @@ impl<'a> Parser<'a> {
             'u' => self.add_list(list, Listed::Ids(Id::EffectiveUser), false),
             'U' => self.add_list(list, Listed::Ids(Id::RealUser), false),
             'G' => self.add_list(list, Listed::Ids(Id::RealGroup), false),
-            // A session by number, an effective group by name.
-            _ if list.starts_with(|c: char| c.is_ascii_digit()) => {
-                self.add_list(list, Listed::Sessions, false)
-            }
-            _ => self.add_list(list, Listed::Ids(Id::EffectiveGroup), false),
+            // Sessions; what can't be a list of those is one of effective groups.
+            _ => self
+                .add_list(list, Listed::Sessions, false)
+                .or_else(|_| self.add_list(list, Listed::Ids(Id::EffectiveGroup), false)),
         }
     }
 
@@ -268,7 +267,7 @@ impl<'a> Parser<'a> {
                 Listed::Names => list.texts.push(item.as_bytes().to_vec()),
                 Listed::Terminals => list.numbers.push(crate::terminal::device(item)?),
                 Listed::Ids(id) => list.numbers.push(user_or_group(self.names, id, item)?),
-                _ => list.numbers.push(number(item, "a process id")?),
+                _ => list.numbers.push(process_id(item)?),
             }
         }
         if list.numbers.is_empty() && list.texts.is_empty() {
@@ -295,6 +294,18 @@ impl Rest<'_> {
             what: "a list",
         })
     }
+}
+
+/// A process id as `ps` takes it; what is too small or too large for one is an error.
+fn process_id(text: &str) -> Result<i64, PsError> {
+    let pid: i32 = number(text, "a process id")?;
+    if pid < 1 {
+        return Err(PsError::Value {
+            text: text.to_owned(),
+            what: "a process id: those begin at 1",
+        });
+    }
+    Ok(i64::from(pid))
 }
 
 fn unknown(option: &str) -> PsError {
