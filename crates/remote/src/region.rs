@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lancet_abi::units::Pid;
 use rustix::fs::{
@@ -37,8 +37,9 @@ pub struct RegionFile {
     length: u64,
     /// The name by which processes of the domain open it; none for a memfd.
     named: Option<Named>,
-    /// None until the target has made its memfd.
-    backing: OnceLock<Backing>,
+    /// None until the target has made its memfd. The last one counts: where mapping a memfd failed,
+    /// the next attempt makes another. The earlier ones stay mapped, since they were handed out.
+    backings: Mutex<Vec<Backing>>,
 }
 
 struct Named {
@@ -216,7 +217,7 @@ impl RegionFile {
         Self {
             length,
             named: None,
-            backing: OnceLock::new(),
+            backings: Mutex::default(),
         }
     }
 
@@ -234,7 +235,7 @@ impl RegionFile {
             return Err(failed(io::ErrorKind::Unsupported.into()));
         }
         let backing = Backing::of(file, self.length).map_err(failed)?;
-        let _ = self.backing.set(backing);
+        self.backings().push(backing);
         Ok(())
     }
 
@@ -254,7 +255,7 @@ impl RegionFile {
                     path,
                     unlinked: false,
                 }),
-                backing: OnceLock::from(backing),
+                backings: Mutex::new(vec![backing]),
             }),
             Err(source) => {
                 let _ = unlinkat(&folder, file_name(name), AtFlags::empty());
@@ -264,6 +265,11 @@ impl RegionFile {
                 })
             }
         }
+    }
+
+    fn backings(&self) -> MutexGuard<'_, Vec<Backing>> {
+        // A panic elsewhere leaves no half-made list.
+        self.backings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The path by which processes of the domain open it.
@@ -287,18 +293,18 @@ impl RegionFile {
     /// Its memory in this process.
     #[must_use]
     pub fn memory(&self) -> Option<NonNull<u8>> {
-        self.backing.get().map(|backing| backing.memory)
+        self.backings().last().map(|backing| backing.memory)
     }
 
     /// Descriptor of the file, for the journal.
     #[must_use]
     pub fn descriptor(&self) -> Option<i32> {
-        Some(self.backing.get()?.file.as_raw_fd())
+        Some(self.backings().last()?.file.as_raw_fd())
     }
 
     /// Writes into the file, if there is one yet.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        match self.backing.get() {
+        match self.backings().last() {
             Some(backing) => backing.file.write_all_at(bytes, offset),
             None => Ok(()),
         }
@@ -342,9 +348,40 @@ impl Backing {
 impl Drop for RegionFile {
     fn drop(&mut self) {
         self.unlink();
-        if let Some(backing) = self.backing.get() {
+        for backing in self.backings().iter() {
             // SAFETY: made by mmap with this length; nothing refers to it any more.
             unsafe { libc::munmap(backing.memory.as_ptr().cast(), self.length as usize) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memfd() -> OwnedFd {
+        rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd")
+    }
+
+    /// Where mapping the first memfd failed, the target maps the second.
+    #[test]
+    fn the_last_memfd_that_was_made_is_the_region() {
+        let region = RegionFile::of_target(4096);
+        assert!(region.memory().is_none() && region.write_at(0, b"lost").is_ok());
+        let own = Pid(std::process::id() as i32);
+        let files = [memfd(), memfd()];
+        for file in &files {
+            region.adopt(own, file.as_raw_fd()).expect("it is ours");
+        }
+        region.write_at(0, b"kept").expect("there is room");
+        let first = |file: &OwnedFd| {
+            let mut bytes = [0; 4];
+            rustix::io::pread(file, &mut bytes, 0).expect("it was given its length");
+            bytes
+        };
+        assert_eq!([first(&files[0]), first(&files[1])], [[0; 4], *b"kept"]);
+        let memory = region.memory().expect("there is one");
+        // SAFETY: mapped as long as `region` lives; nobody writes now.
+        assert_eq!(unsafe { *memory.as_ptr() }, b'k');
     }
 }
