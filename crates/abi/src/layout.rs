@@ -10,6 +10,7 @@
 //! 4136   `on`, then the CPU table for ids -2, -1, 0, 1, ...
 //! ..     entries of each map, 16 bytes a key           (page aligned)
 //! ..     block of CPU 0, block of CPU 1, ...           (page aligned each)
+//! ..     what a script keeps                           (page aligned)
 //! ```
 //!
 //! A block is the region's slots twice: a half that only rseq sections store
@@ -43,6 +44,7 @@ const WORD_NCPUS: u64 = 16;
 const WORD_SLOTS: u64 = 24;
 const WORD_MAPS: u64 = 32;
 const WORD_SIZE: u64 = 40;
+const WORD_SCRIPT: u64 = 48;
 const MAP_TABLE: u64 = 128;
 const BROKEN: u64 = MAP_TABLE + 16 * MAX_MAPS as u64;
 const HISTOGRAM: u64 = 2048;
@@ -93,6 +95,7 @@ pub struct Layout {
     first_block: u64,
     stride: u64,
     half: u64,
+    script: u64,
     size: u64,
 }
 
@@ -102,6 +105,7 @@ pub struct LayoutBuilder {
     slots: u64,
     map_count: u64,
     maps: [MapLayout; MAX_MAPS],
+    script: u64,
 }
 
 impl Default for LayoutBuilder {
@@ -118,7 +122,13 @@ impl LayoutBuilder {
             slots: 0,
             map_count: 0,
             maps: [NO_MAP; MAX_MAPS],
+            script: 0,
         }
+    }
+
+    /// So many bytes for what a script keeps, instead of those asked for before.
+    pub fn script(&mut self, bytes: u64) {
+        self.script = bytes;
     }
 
     /// `n` consecutive slots: 1 for a count or a sum, [`histogram::BUCKETS`]
@@ -165,7 +175,8 @@ impl LayoutBuilder {
         if self.map_count > MAX_MAPS as u64 {
             return Err(LayoutError::Maps(self.map_count));
         }
-        Layout::place(ncpus, self.slots as u32, self.map_count as usize, self.maps)
+        let counts = (self.slots as u32, self.map_count as usize);
+        Layout::place(ncpus, counts, self.maps, self.script)
     }
 }
 
@@ -177,9 +188,9 @@ impl Layout {
     /// Computes every offset. All factors are bounded first, so no sum wraps.
     fn place(
         ncpus: u32,
-        slots: u32,
-        map_count: usize,
+        (slots, map_count): (u32, usize),
         mut maps: [MapLayout; MAX_MAPS],
+        script: u64,
     ) -> Result<Self, LayoutError> {
         if ncpus == 0 || ncpus > MAX_CPUS {
             return Err(LayoutError::Cpus(ncpus.into()));
@@ -208,7 +219,8 @@ impl Layout {
         }
         let half = round_up(8 * u64::from(slots).max(1), LINE);
         let stride = round_up(2 * half, PAGE);
-        let size = at + stride * u64::from(ncpus);
+        let script = script.min(MAX_REGION + 1);
+        let size = at + stride * u64::from(ncpus) + round_up(script, PAGE);
         if size > MAX_REGION {
             return Err(LayoutError::TooLarge(size));
         }
@@ -220,6 +232,7 @@ impl Layout {
             first_block: at,
             stride,
             half,
+            script,
             size,
         })
     }
@@ -263,12 +276,15 @@ impl Layout {
         }
         let layout = Self::place(
             u32::try_from(ncpus).map_err(|_| LayoutError::Cpus(ncpus))?,
-            u32::try_from(slots)
-                .ok()
-                .filter(|n| *n <= MAX_SLOTS)
-                .ok_or(LayoutError::Slots(slots))?,
-            map_count,
+            (
+                u32::try_from(slots)
+                    .ok()
+                    .filter(|n| *n <= MAX_SLOTS)
+                    .ok_or(LayoutError::Slots(slots))?,
+                map_count,
+            ),
             maps,
+            word(WORD_SCRIPT)?,
         )?;
         let stated = word(WORD_SIZE)?;
         if stated != layout.size {
@@ -309,6 +325,7 @@ impl Layout {
         put(WORD_SLOTS, self.slots.into());
         put(WORD_MAPS, self.map_count as u64);
         put(WORD_SIZE, self.size);
+        put(WORD_SCRIPT, self.script);
         for (map, at) in self.maps[..self.map_count]
             .iter()
             .zip((MAP_TABLE..).step_by(16))
@@ -336,6 +353,15 @@ impl Layout {
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Where what a script keeps lies, and how many bytes of it; all zero at first.
+    #[must_use]
+    pub const fn script(&self) -> (u64, u64) {
+        (
+            self.first_block + self.stride * self.ncpus as u64,
+            self.script,
+        )
     }
 
     /// Bytes that [`Self::write_header`] writes.

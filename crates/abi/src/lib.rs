@@ -26,6 +26,7 @@ pub mod memory;
 pub mod private;
 pub mod reader;
 pub mod ring;
+pub mod table;
 pub mod units;
 
 pub use error::LayoutError;

@@ -158,6 +158,18 @@ impl RingMemory for SharedMut<'_> {
     }
 }
 
+impl crate::table::TableMemory for SharedMut<'_> {
+    fn exchange(&self, offset: u64, new: u64) -> u64 {
+        let word = self.0.word(offset);
+        word.map_or(0, |word| word.swap(new, Ordering::AcqRel))
+    }
+
+    fn fetch_add(&self, offset: u64, addend: u64) -> u64 {
+        let word = self.0.word(offset);
+        word.map_or(0, |word| word.fetch_add(addend, Ordering::AcqRel))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

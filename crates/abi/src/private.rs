@@ -17,3 +17,11 @@ pub const MODE: u64 = 0;
 pub const UNCERTAIN_BYTE: u64 = 0;
 /// Byte of `mode` that is non-zero when hits in this process don't count.
 pub const OFF_BYTE: u64 = 1;
+/// Offset of the process's id as the process itself sees it; 0: not asked for yet.
+///
+/// writers: actions, all the same value; readers: actions; ordering: none.
+pub const OWN_PID: u64 = 8;
+/// Offset of the process's id as the tracer sees it; 0: as [`OWN_PID`].
+///
+/// writer: the tracer, before the first probe; readers: actions; ordering: none.
+pub const SHOWN_PID: u64 = 16;

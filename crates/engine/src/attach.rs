@@ -8,9 +8,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lancet_abi::units::Pid;
+use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_isa::Plan;
-use lancet_jit::Action;
+use lancet_jit::script::Scripts;
+use lancet_jit::{Action, Scratch};
 use lancet_procs::Mapping;
 use lancet_remote::{RemoteError, StopBudget, Stopped};
 
@@ -23,6 +24,8 @@ use crate::patience::Patience;
 use crate::process::Process;
 use crate::text::write_text;
 
+/// The page with the mode word.
+const PRIVATE_PAGE: u64 = 4096;
 /// Sites written in one stop.
 const BATCH: usize = 1000;
 
@@ -92,6 +95,39 @@ pub(crate) struct Context<'a> {
     pub(crate) certain: bool,
     /// Whether hits assert their invariants.
     pub(crate) check: bool,
+    /// The script whose actions run at hits.
+    pub(crate) script: Option<&'a Arc<Scripts>>,
+    /// The process's id as this process sees it, where that is another than its own.
+    pub(crate) shown_pid: Option<Pid>,
+}
+
+impl Context<'_> {
+    /// Bytes of private memory that a process gets: the page with the mode word, then the scratch
+    /// slots of a script.
+    pub(crate) fn private_length(&self) -> u64 {
+        let scratch = self.script.map_or(0, |script| script.scratch_size());
+        PRIVATE_PAGE + scratch.next_multiple_of(PRIVATE_PAGE)
+    }
+
+    /// Where the scratch slots are, in a process with this private page.
+    pub(crate) fn scratch(&self, mode: RuntimeAddr) -> Option<(Arc<Scripts>, Scratch)> {
+        let at = mode.plus(PRIVATE_PAGE);
+        self.script
+            .map(|script| (Arc::clone(script), Scratch { at }))
+    }
+}
+
+/// Bytes of pads that script actions take at these sites.
+fn script_room(context: &Context<'_>, wanted: &[Wanted<'_>]) -> u64 {
+    let Some(script) = context.script else {
+        return 0;
+    };
+    let actions = wanted.iter().flat_map(|site| &site.actions);
+    let room = |action: &Action| match action {
+        Action::Run { action, .. } => script.room(*action as usize),
+        _ => 0,
+    };
+    actions.map(room).sum()
 }
 
 /// Puts all wanted sites into one process.
@@ -109,11 +145,16 @@ pub(crate) fn attach(
     let mut patience = Patience::new();
     let mut known = Some(context.mappings.to_vec());
     report.longest_stop = loop {
-        match map_arenas(process, context, wanted.len() as u32, hold, known.take()) {
+        let room = (wanted.len() as u32, script_room(context, wanted));
+        match map_arenas(process, context, room, hold, known.take()) {
             Err(error) if may_pass(&error) && patience.again() => {}
             other => break other?,
         }
     };
+    if let (Some(pid), Some(arena)) = (context.shown_pid, process.arenas.first()) {
+        let at = arena.mode.plus(lancet_abi::private::SHOWN_PID);
+        process.memory.write(at, &(pid.0 as u64).to_le_bytes())?;
+    }
     let mut pads = write_pads(process, context, wanted, &mut report.refused)?;
     pads.sort_by_key(|p| p.record.site);
     let mut done = HashSet::new();

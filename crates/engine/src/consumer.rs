@@ -27,6 +27,15 @@ pub enum Consumer {
         /// The key.
         key: Key,
     },
+    /// Runs an action of the session's [script](crate::Session::load).
+    Run {
+        /// Its number in the program.
+        action: u32,
+        /// What the fact `probe` is.
+        probe: u32,
+        /// What the fact `func` is.
+        func: u32,
+    },
 }
 
 /// What is kept for each key of a map, or for a probe.
@@ -64,7 +73,7 @@ impl Consumer {
             Self::Count => Some(Kind::Count),
             Self::Sum(value) => Some(Kind::Sum(value)),
             Self::Hist(value) => Some(Kind::Hist(value)),
-            Self::Keyed { .. } => None,
+            Self::Keyed { .. } | Self::Run { .. } => None,
         }
     }
 }
@@ -167,6 +176,15 @@ pub(crate) fn action(
                 update: kind.update(),
             })
         }
+        Consumer::Run {
+            action,
+            probe,
+            func,
+        } => Some(Action::Run {
+            action,
+            probe,
+            func,
+        }),
         _ => Some(Action::Plain {
             slot: slot?,
             update: consumer.own()?.update(),

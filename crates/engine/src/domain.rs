@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use lancet_abi::memory::Shared;
+use lancet_abi::memory::{Shared, SharedMut};
 use lancet_abi::units::Pid;
 use lancet_abi::{Layout, Region};
 use lancet_procs as procs;
@@ -12,6 +12,7 @@ use lancet_remote::RegionFile;
 use lancet_remote::journal::Journal;
 
 use crate::error::EngineError;
+use crate::script::{Initial, ScriptMemory};
 
 /// Who shares a region: user, group, namespaces. Thread ids, which maps may be keyed by, mean
 /// something in one pid namespace only.
@@ -46,6 +47,8 @@ pub(crate) struct Domain {
     layout: Layout,
     journal: Arc<Journal>,
     record: usize,
+    /// What the region's part for scripts begins with.
+    initial: Option<Arc<Initial>>,
 }
 
 impl Domain {
@@ -56,6 +59,7 @@ impl Domain {
         pid: Pid,
         layout: &Layout,
         journal: &Arc<Journal>,
+        initial: Option<Arc<Initial>>,
     ) -> Result<Self, EngineError> {
         let name = random().map_err(|source| EngineError::System {
             what: "no random numbers",
@@ -74,6 +78,7 @@ impl Domain {
             layout: layout.clone(),
             journal: Arc::clone(journal),
             record,
+            initial,
         };
         if domain.file.path().is_some() {
             domain.begin()?;
@@ -105,12 +110,24 @@ impl Domain {
         self.journal.region_entry(self.record).is_open(descriptor);
         let mut header = vec![0; self.layout.header_len() as usize];
         self.layout.write_header(&mut header)?;
-        self.file
-            .write_at(0, &header)
-            .map_err(|source| EngineError::System {
-                what: "cannot write the region's header",
-                source,
-            })
+        let written = self.file.write_at(0, &header).and_then(|()| {
+            let (at, _) = self.layout.script();
+            let initial = self.initial.as_ref();
+            initial.map_or(Ok(()), |initial| initial.copy_to(&self.file, at))
+        });
+        written.map_err(|source| EngineError::System {
+            what: "cannot write the region's header",
+            source,
+        })
+    }
+
+    /// The part for scripts, where there is memory.
+    pub(crate) fn script_memory(&self) -> Option<ScriptMemory<'_>> {
+        let memory = self.file.memory()?;
+        // SAFETY: the file is mapped for its whole length as long as `self` lives.
+        let memory = unsafe { SharedMut::new(memory.as_ptr(), self.file.length() as usize) };
+        let (base, _) = self.layout.script();
+        Some(ScriptMemory { memory, base })
     }
 
     /// The counters, read with the session's own layout: the header could be forged. None before

@@ -12,6 +12,14 @@ use lancet_symbols::SymbolError;
 /// [`Refused`](crate::Refused).
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    /// A process that can't share the maps of a script.
+    #[error(
+        "process {pid} has another user or other namespaces than the processes before it and can't share the script's maps with them: run one lancet for each"
+    )]
+    SecondDomain {
+        /// The process.
+        pid: Pid,
+    },
     /// A process could not be stopped, read or written.
     #[error(transparent)]
     Remote(#[from] RemoteError),

@@ -42,12 +42,13 @@ fn clusters(instances: &[Instance]) -> Vec<Range<RuntimeAddr>> {
     groups
 }
 
-/// Maps the arenas that are missing. The first of the two stops. `known` are mappings that were
-/// read just now, for the first try.
+/// Maps the arenas that are missing, with room for so many sites and so many bytes of scripts'
+/// actions. The first of the two stops. `known` are mappings that were read just now, for the
+/// first try.
 pub(crate) fn map_arenas(
     process: &mut Process,
     context: &Context<'_>,
-    wanted: u32,
+    (wanted, scripts): (u32, u64),
     hold: Hold,
     known: Option<Vec<Mapping>>,
 ) -> Result<Duration, EngineError> {
@@ -65,11 +66,11 @@ pub(crate) fn map_arenas(
         return Ok(Duration::ZERO);
     }
     let region_length = context.domain.file.length();
+    let private_length = context.private_length();
     let checks = if context.check { CHECK_ROOM } else { 0 };
-    let pads = PAD_ROOM + ACTION_ROOM + checks;
-    let code_length =
-        (arena::overhead(capacity) + u64::from(wanted.max(16)) * pads).next_multiple_of(PAGE);
-    let total = code_length + region_length + PAGE;
+    let pads = u64::from(wanted.max(16)) * (PAD_ROOM + ACTION_ROOM + checks) + scripts;
+    let code_length = (arena::overhead(capacity) + pads).next_multiple_of(PAGE);
+    let total = code_length + region_length + private_length;
 
     // What can be looked up while the process runs: should a place be taken meanwhile, the kernel
     // refuses it and all is tried again.
@@ -192,6 +193,7 @@ struct Plan<'a> {
     pid: Pid,
     arena: &'a Arena,
     region_length: u64,
+    private_length: u64,
     /// The page that the calls run from, with the texts that they need.
     stub: RuntimeAddr,
     first: bool,
@@ -224,6 +226,7 @@ fn map_one(
         pid: process.pid,
         arena: &arena,
         region_length: context.domain.file.length(),
+        private_length: context.private_length(),
         stub: arena::stub_page(runner.start, runner.capacity),
         first,
     };
@@ -232,6 +235,7 @@ fn map_one(
         code_length: arena.code_length,
         region: (arena.region, plan.region_length),
         mode: arena.mode,
+        private_length: context.private_length(),
         guardian: context.guardian,
         region_name: context.domain.file.name(),
         sites: 0,
@@ -467,7 +471,7 @@ impl Plan<'_> {
                 libc::SYS_mmap,
                 &[
                     self.arena.mode.0,
-                    PAGE,
+                    self.private_length,
                     data,
                     (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64,
                     u64::MAX,
@@ -477,7 +481,11 @@ impl Plan<'_> {
             calls.push(Call::new(
                 "madvise(MADV_WIPEONFORK)",
                 libc::SYS_madvise,
-                &[self.arena.mode.0, PAGE, libc::MADV_WIPEONFORK as u64],
+                &[
+                    self.arena.mode.0,
+                    self.private_length,
+                    libc::MADV_WIPEONFORK as u64,
+                ],
             ));
         }
         calls

@@ -128,6 +128,7 @@ pub(crate) fn write_pads(
                 mode: arena.mode,
                 region: arena.region,
                 layout: context.layout.clone(),
+                script: context.scratch(arena.mode),
                 check: context.check,
             };
             let form = if want.lock_only {
@@ -201,6 +202,14 @@ fn compile(
     let code = lancet_jit::emit(&want.actions, form, env, at, site)
         .map_err(|e| ("not compiled", e.to_string()))?;
     lancet_jit::verify(&code, env, at).map_err(|e| ("not verified", e.to_string()))?;
+    let (Ok(before), Ok(action)) = (
+        u16::try_from(code.entry),
+        u16::try_from(code.end - code.entry),
+    ) else {
+        let bytes = code.bytes.len();
+        let why = format!("the actions at {site} take {bytes} bytes of code: split the block");
+        return Err(("not compiled", why));
+    };
     let copy_at = at.plus(u64::from(code.end));
     let by_plan = |e: lancet_isa::Refusal| (e.reason(), e.to_string());
     let copy = want.plan.emit_copy(copy_at, bias).map_err(by_plan)?;
@@ -217,8 +226,8 @@ fn compile(
         new,
         window: want.plan.window_len(),
         live: true,
-        before: code.entry as u16,
-        action: (code.end - code.entry) as u16,
+        before,
+        action,
         copy: copy.bytes.len() as u16,
     };
     let moves = copy

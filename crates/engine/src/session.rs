@@ -8,6 +8,7 @@ use lancet_abi::units::{FileOffset, Pid};
 use lancet_abi::{Layout, LayoutBuilder, MapId, SlotId};
 use lancet_isa::Plan;
 use lancet_jit::Action;
+use lancet_jit::script::Scripts;
 use lancet_procs::{self as procs, Mapping};
 use lancet_remote::RemoteError;
 use lancet_symbols::{Site, Target};
@@ -19,6 +20,7 @@ use crate::domain::{Domain, DomainKey};
 use crate::error::{EngineError, Refused};
 use crate::guardian::Tracer;
 use crate::process::Process;
+use crate::script::Script;
 use crate::sentinel;
 use crate::sys::exec_watch::ExecWatch;
 use crate::tids::Tids;
@@ -60,6 +62,7 @@ pub struct Session {
     pub(crate) command_exec: Option<ExecWatch>,
     pub(crate) watch: Watch,
     check: bool,
+    pub(crate) script: Option<Script>,
 }
 
 impl Session {
@@ -83,7 +86,20 @@ impl Session {
             command_exec: None,
             watch: Watch::default(),
             check: false,
+            script: None,
         }
+    }
+
+    /// Takes the script whose actions [`Consumer::Run`] runs; before the first process is attached.
+    pub fn load(&mut self, scripts: Arc<Scripts>) -> Result<(), EngineError> {
+        if self.layout.is_some() || self.script.is_some() {
+            return Err(EngineError::Usage(
+                "a session takes one script, before the first process is attached",
+            ));
+        }
+        self.builder.script(scripts.shared().size());
+        self.script = Some(Script::new(scripts)?);
+        Ok(())
     }
 
     /// Whether hits in processes that are attached from now on assert what the hit path relies
@@ -215,7 +231,15 @@ impl Session {
         if let Some(index) = self.domains.iter().position(|d| d.serves(key, pid)) {
             return Ok(index);
         }
-        let domain = Domain::create(key, pid, layout, self.tracer.journal())?;
+        let shares = self
+            .script
+            .as_ref()
+            .is_some_and(|script| script.code().scratch_size() > 0);
+        if shares && !self.domains.is_empty() {
+            return Err(EngineError::SecondDomain { pid });
+        }
+        let initial = self.script.as_ref().map(Script::initial);
+        let domain = Domain::create(key, pid, layout, self.tracer.journal(), initial)?;
         self.domains.push(domain);
         Ok(self.domains.len() - 1)
     }
@@ -361,6 +385,8 @@ impl Session {
             binaries: &binaries,
             certain: guards.certain,
             check: self.check,
+            script: self.script.as_ref().map(Script::code),
+            shown_pid: (key.pids != self.own_pids).then_some(pid),
         };
         let attached = attach::attach(process, &context, &wanted, hold);
         drop(wanted);
@@ -466,7 +492,8 @@ impl Session {
 }
 
 /// CPUs that the kernel may ever bring online; the count that per-CPU data is made for.
-fn possible_cpus() -> u32 {
+#[must_use]
+pub fn possible_cpus() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = text
         .trim()

@@ -213,6 +213,7 @@ pub(crate) fn register_orphans(
                 code_length: length,
                 region: (start.plus(length), 0),
                 mode: RuntimeAddr(0),
+                private_length: 0,
                 guardian: (0, 0),
                 region_name: 0,
                 sites: 0,
@@ -398,7 +399,8 @@ pub(crate) fn unmapping_calls(
         };
         let has_region = length > 0 && region == code_end && mappings.iter().any(is_region);
         let is_page = |m: &Mapping| {
-            m.write && !m.shared && m.inode == 0 && (m.start, m.end) == (mode, mode.plus(PAGE))
+            let end = mode.plus(found.header.private_length);
+            m.write && !m.shared && m.inode == 0 && (m.start, m.end) == (mode, end)
         };
         let has_page =
             has_region && mode == region_end && !mode_is_used(mode) && mappings.iter().any(is_page);
@@ -412,7 +414,7 @@ pub(crate) fn unmapping_calls(
             unmap(region.0, length);
         }
         if has_page {
-            unmap(mode.0, PAGE);
+            unmap(mode.0, found.header.private_length);
         }
     }
     calls

@@ -1,7 +1,19 @@
 //! What an action is, and what it is compiled for.
 
+use std::sync::Arc;
+
 use lancet_abi::units::RuntimeAddr;
 use lancet_abi::{Layout, MapId, SlotId};
+
+use crate::script::Scripts;
+
+/// Private memory of a process, `Scripts::scratch_size` bytes, all zero at first and again after a
+/// fork; anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scratch {
+    /// Where it begins.
+    pub at: RuntimeAddr,
+}
 
 /// A general register at the site, by the names that scripts use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -88,6 +100,15 @@ pub enum Action {
         /// How.
         update: Update,
     },
+    /// Runs an action of a script.
+    Run {
+        /// The action's number in its program.
+        action: u32,
+        /// What the fact `probe` is.
+        probe: u32,
+        /// What the fact `func` is.
+        func: u32,
+    },
     /// The sentinel before a system call that makes a child: from now on every
     /// hit in this process takes the lock form. Runs before a site's other
     /// actions.
@@ -159,6 +180,8 @@ pub struct Env {
     pub region: RuntimeAddr,
     /// The region's layout.
     pub layout: Layout,
+    /// The script whose actions may be run, and this process's memory for them.
+    pub script: Option<(Arc<Scripts>, Scratch)>,
     /// Whether each hit asserts [`lancet_abi::Invariant`] and counts in the region what does not
     /// hold. For tests: such a hit costs many times as much, and more stack.
     pub check: bool,
@@ -176,4 +199,6 @@ pub struct Code {
     /// here with all registers, flags and the stack as at the site; the
     /// displaced instructions come next.
     pub end: u32,
+    /// Bytes at the begin that are functions of scripts' actions, each proven when it was made.
+    pub functions: u32,
 }

@@ -11,6 +11,7 @@ use crate::counter::Addition;
 use crate::emitter::{Emitter, Source, absolute, source};
 use crate::error::JitError;
 use crate::keyed;
+use crate::script::{Compiled, Run};
 
 /// Compiles the actions of one site, in order, for the address `at`
 /// (32-aligned, where an rseq descriptor may lie first). `site` is what
@@ -40,7 +41,16 @@ pub fn emit(
             _ => None,
         })
         .reduce(Mark::join);
-    assemble(&steps, mark, form, env, at, site).map_err(|error| JitError::Encode {
+    let mut steps = steps;
+    let functions = lay_out(&mut steps, at);
+    let behind = at.plus(functions.len() as u64);
+    let assembled = assemble(&steps, mark, form, env, behind, site).map(|code| Code {
+        entry: code.entry + functions.len() as u32,
+        end: code.end + functions.len() as u32,
+        functions: functions.len() as u32,
+        bytes: [functions, code.bytes].concat(),
+    });
+    assembled.map_err(|error| JitError::Encode {
         site,
         at,
         region: env.region,
@@ -48,8 +58,30 @@ pub fn emit(
     })
 }
 
+/// Puts the functions of all steps, each once, before everything else.
+fn lay_out(steps: &mut [Step<'_>], at: RuntimeAddr) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut placed: Vec<(*const Compiled, u64)> = Vec::new();
+    for step in steps {
+        let Step::Run(run) = step else { continue };
+        let this: *const Compiled = run.compiled;
+        let known = placed.iter().find(|(other, _)| *other == this);
+        run.function = match known {
+            Some((_, address)) => *address,
+            None => {
+                let address = at.0 + bytes.len() as u64;
+                bytes.extend_from_slice(&run.compiled.bytes);
+                bytes.resize(bytes.len().next_multiple_of(32), 0xcc);
+                placed.push((this, address));
+                address
+            }
+        };
+    }
+    bytes
+}
+
 /// An action whose every part is known to be there.
-enum Step {
+enum Step<'e> {
     Plain {
         slot: lancet_abi::SlotId,
         update: Update,
@@ -60,10 +92,15 @@ enum Step {
         key: Key,
         update: Update,
     },
+    Run(Run<'e>),
 }
 
 /// The step of an action; `None` for the mark, which comes before all steps.
-fn check(action: &Action, env: &Env, site: RuntimeAddr) -> Result<Option<Step>, JitError> {
+fn check<'e>(
+    action: &Action,
+    env: &'e Env,
+    site: RuntimeAddr,
+) -> Result<Option<Step<'e>>, JitError> {
     let argument = |value| match value {
         Value::Arg(argument) if argument > Value::MAX_ARG => {
             Err(JitError::Argument { argument, site })
@@ -113,12 +150,30 @@ fn check(action: &Action, env: &Env, site: RuntimeAddr) -> Result<Option<Step>, 
                 update,
             }))
         }
+        Action::Run {
+            action,
+            probe,
+            func,
+        } => {
+            let missing = JitError::Action { action, site };
+            let (script, scratch) = env.script.as_ref().ok_or(missing)?;
+            let compiled = script.actions.get(action as usize).and_then(Option::as_ref);
+            Ok(Some(Step::Run(Run {
+                function: 0,
+                compiled: compiled.ok_or(JitError::Action { action, site })?,
+                slot_size: script.slot_size,
+                scratch: *scratch,
+                skipped: script.shared.count(action as usize, Run::SKIPPED),
+                probe,
+                func,
+            })))
+        }
         Action::MarkUncertain { .. } => Ok(None),
     }
 }
 
 fn assemble(
-    steps: &[Step],
+    steps: &[Step<'_>],
     mark: Option<Mark>,
     form: Form,
     env: &Env,
@@ -126,41 +181,70 @@ fn assemble(
     site: RuntimeAddr,
 ) -> Result<Code, IcedError> {
     let mut emitter = Emitter::new(env, form, at, site)?;
-    let keyed = steps.iter().any(|step| matches!(step, Step::Keyed { .. }));
-    let conditional = matches!(mark, Some(Mark::CloneFlags { .. }));
-    let flags =
-        conditional || !steps.is_empty() && (keyed || env.check || emitter.rseq().is_none());
-    let registers = registers(steps, mark, &emitter);
     if steps.is_empty() && mark.is_none() {
         return Ok(Code {
             bytes: Vec::new(),
             entry: 0,
             end: 0,
+            functions: 0,
         });
     }
+    // What runs a function needs little stack beside it: it has a frame of its own.
+    let alike = |a: &Step<'_>, b: &Step<'_>| {
+        matches!((a, b), (Step::Run(_), Step::Run(_)))
+            || !matches!(a, Step::Run(_)) && !matches!(b, Step::Run(_))
+    };
+    let mut groups: Vec<&[Step<'_>]> = steps.chunk_by(alike).collect();
+    if groups.is_empty() {
+        groups.push(&[]);
+    }
+    let mut mark = mark;
+    for group in groups {
+        assemble_group(&mut emitter, group, mark.take())?;
+    }
+    let (bytes, entry) = emitter.finish()?;
+    let end = bytes.len() as u32;
+    Ok(Code {
+        bytes,
+        entry,
+        end,
+        functions: 0,
+    })
+}
+
+/// Steps that share a frame, after the mark.
+fn assemble_group(
+    emitter: &mut Emitter<'_>,
+    steps: &[Step<'_>],
+    mark: Option<Mark>,
+) -> Result<(), IcedError> {
+    let clobbers = |step: &Step<'_>| matches!(step, Step::Keyed { .. } | Step::Run(_));
+    let conditional = matches!(mark, Some(Mark::CloneFlags { .. }));
+    let flags = conditional
+        || !steps.is_empty()
+            && (steps.iter().any(clobbers) || emitter.env.check || emitter.rseq().is_none());
+    let registers = registers(steps, mark, emitter);
     emitter.enter(&registers, flags)?;
     if let Some(when) = mark {
-        mark_uncertain(&mut emitter, when)?;
+        mark_uncertain(emitter, when)?;
     }
     for step in steps {
         match *step {
-            Step::Plain { slot, update } => plain(&mut emitter, slot, update)?,
+            Step::Plain { slot, update } => plain(emitter, slot, update)?,
             Step::Keyed {
                 map,
                 meta,
                 key,
                 update,
             } => emitter.keyed(map, meta, key, update)?,
+            Step::Run(run) => emitter.run(&run)?,
         }
     }
-    emitter.leave(&registers)?;
-    let (bytes, entry) = emitter.finish()?;
-    let end = bytes.len() as u32;
-    Ok(Code { bytes, entry, end })
+    emitter.leave(&registers)
 }
 
 /// What has to be saved for all steps together.
-fn registers(steps: &[Step], mark: Option<Mark>, emitter: &Emitter<'_>) -> Vec<AsmRegister64> {
+fn registers(steps: &[Step<'_>], mark: Option<Mark>, emitter: &Emitter<'_>) -> Vec<AsmRegister64> {
     let mut registers = Vec::new();
     let conditional = matches!(mark, Some(Mark::CloneFlags { .. }));
     let far_mark = mark.is_some() && !emitter.mode_is_near();
@@ -185,6 +269,7 @@ fn registers(steps: &[Step], mark: Option<Mark>, emitter: &Emitter<'_>) -> Vec<A
                 update: Update::Hist(_),
                 ..
             } => registers.push(rdx),
+            Step::Run(_) => registers.extend(Run::REGISTERS),
             Step::Plain { .. } => {}
         }
     }

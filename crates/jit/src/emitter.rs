@@ -33,6 +33,14 @@ pub(crate) struct Section {
 /// A part that is rarely run and therefore lies before the entry.
 pub(crate) type Cold = Box<dyn FnOnce(&mut Emitter<'_>) -> Result<(), IcedError>>;
 
+/// What is on the stack at a point of the code.
+#[derive(Clone)]
+struct Around {
+    depth: i32,
+    saved: Vec<(R, i32)>,
+    flags_saved: bool,
+}
+
 /// Instructions of one site in the making.
 pub(crate) struct Emitter<'e> {
     pub(crate) asm: CodeAssembler,
@@ -46,7 +54,7 @@ pub(crate) struct Emitter<'e> {
     saved: Vec<(R, i32)>,
     /// Whether the flags are saved for all of the site's actions.
     pub(crate) flags_saved: bool,
-    cold: Vec<(Cold, i32)>,
+    cold: Vec<(Cold, Around)>,
     sections: Vec<Section>,
 }
 
@@ -101,18 +109,41 @@ impl<'e> Emitter<'e> {
         Ok(())
     }
 
-    /// Restores everything; control then falls out of the code.
+    /// Restores everything; control then falls out of the code, or to what is entered next.
     pub(crate) fn leave(&mut self, registers: &[AsmRegister64]) -> Result<(), IcedError> {
-        if self.flags_saved {
+        if std::mem::take(&mut self.flags_saved) {
             self.pop_flags()?;
         }
+        self.saved.clear();
         for &register in registers.iter().rev() {
             self.pop(register)?;
         }
         if self.env.check {
             self.check_state()?;
         }
-        self.asm.lea(rsp, rsp + self.depth)
+        let depth = std::mem::take(&mut self.depth);
+        self.asm.lea(rsp, rsp + depth)
+    }
+
+    /// The site's address.
+    pub(crate) fn site(&self) -> RuntimeAddr {
+        self.site
+    }
+
+    /// Loads a register of the site that is only on the stack.
+    pub(crate) fn load_register(
+        &mut self,
+        into: AsmRegister64,
+        register: AsmRegister64,
+    ) -> Result<(), IcedError> {
+        let known = self
+            .saved
+            .iter()
+            .find(|(saved, _)| *saved == register.into());
+        match known {
+            Some((_, depth)) => self.asm.mov(into, rsp + (self.depth - depth)),
+            None => self.asm.mov(into, register),
+        }
     }
 
     /// Bytes between the stack pointer at the site and now.
@@ -169,14 +200,7 @@ impl<'e> Emitter<'e> {
             Source::StackPointer => return self.asm.lea(into, rsp + self.depth),
             Source::Site => return self.asm.mov(into, self.site.0),
         };
-        match self
-            .saved
-            .iter()
-            .find(|(saved, _)| *saved == register.into())
-        {
-            Some((_, depth)) => self.asm.mov(into, rsp + (self.depth - depth)),
-            None => self.asm.mov(into, register),
-        }
+        self.load_register(into, register)
     }
 
     /// An instruction on the word at an address in this process, relative to
@@ -214,7 +238,12 @@ impl<'e> Emitter<'e> {
         &mut self,
         part: impl FnOnce(&mut Emitter<'_>) -> Result<(), IcedError> + 'static,
     ) {
-        self.cold.push((Box::new(part), self.depth));
+        let around = Around {
+            depth: self.depth,
+            saved: self.saved.clone(),
+            flags_saved: self.flags_saved,
+        };
+        self.cold.push((Box::new(part), around));
     }
 
     pub(crate) fn add_section(&mut self, section: Section) {
@@ -246,8 +275,10 @@ impl<'e> Emitter<'e> {
             }
         }
         while !self.cold.is_empty() {
-            for (part, depth) in std::mem::take(&mut self.cold) {
-                self.depth = depth;
+            for (part, around) in std::mem::take(&mut self.cold) {
+                self.depth = around.depth;
+                self.saved = around.saved;
+                self.flags_saved = around.flags_saved;
                 part(&mut self)?;
             }
         }

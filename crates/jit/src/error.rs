@@ -77,6 +77,20 @@ pub enum JitError {
         /// What the encoder says.
         reason: String,
     },
+    /// An action of a script that was not compiled.
+    #[error("action {action} of the script at the probe at {site} has no code")]
+    Action {
+        /// Its number.
+        action: u32,
+        /// The probe's site.
+        site: RuntimeAddr,
+    },
+    /// A script's action that this compiler can't serve.
+    #[error("{what}")]
+    Script {
+        /// What it has.
+        what: String,
+    },
     /// The emitted code breaks a rule of the hit path.
     #[error("code at {at} breaks a rule of the hit path: {rule}; this is a defect of lancet")]
     Verify {

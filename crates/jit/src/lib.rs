@@ -19,9 +19,10 @@ mod emit;
 mod emitter;
 pub mod error;
 mod keyed;
+pub mod script;
 mod verify;
 
-pub use action::{Action, Code, Env, Form, Key, Mark, Register, Rseq, Update, Value};
+pub use action::{Action, Code, Env, Form, Key, Mark, Register, Rseq, Scratch, Update, Value};
 pub use checking::CANARY;
 pub use emit::emit;
 pub use error::JitError;

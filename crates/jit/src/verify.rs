@@ -18,6 +18,7 @@ use lancet_abi::units::RuntimeAddr;
 use crate::action::{Code, Env};
 use crate::checking::FRAME;
 use crate::error::JitError;
+use crate::script::Compiled;
 
 mod state;
 
@@ -39,6 +40,9 @@ const GETTID: i64 = 186;
 /// lie in the region, the mode word and its own descriptors, or are the rseq
 /// fields and the thread's id; the target's own registers are followed nowhere
 /// but to the four bytes at rdi, a clone call's flags.
+///
+/// A function of a script's action, which was proven by itself, may be called where the stack
+/// suffices for it; registers that it changes come back from the stack or the scratch slot.
 ///
 /// Code that checks itself may also push the flags, and takes 152 bytes of stack more.
 ///
@@ -132,8 +136,26 @@ impl Graph<'_> {
             FlowControl::UnconditionalBranch => Ok(vec![target()?]),
             FlowControl::ConditionalBranch => Ok(vec![behind, target()?]),
             FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => Ok(vec![behind]),
+            FlowControl::Call if self.called(instruction).is_some() => Ok(vec![behind]),
             _ => self.broken(offset, "a call, return, indirect branch or trap"),
         }
+    }
+
+    /// The script's function that a call goes to.
+    fn called(&self, instruction: &Instruction) -> Option<&Compiled> {
+        let target = instruction.near_branch_target().wrapping_sub(self.at);
+        let functions = self.code.bytes.get(..self.code.functions as usize)?;
+        let there = functions.get(usize::try_from(target).ok()?..)?;
+        let (script, _) = self.env.script.as_ref()?;
+        let mut actions = script.actions.iter().flatten();
+        actions.find(|one| there.starts_with(&one.bytes))
+    }
+
+    /// The process's scratch slots.
+    fn scratch(&self) -> std::ops::Range<u64> {
+        self.env.script.as_ref().map_or(0..0, |(script, scratch)| {
+            scratch.at.0..scratch.at.0 + script.scratch_size()
+        })
     }
 
     fn check_operands(
@@ -333,6 +355,17 @@ impl Graph<'_> {
                 state.forget_below(depth);
                 return Ok(state);
             }
+            Mnemonic::Call => {
+                let Some(called) = self.called(i) else {
+                    return self.broken(offset, "a call of something unknown");
+                };
+                let stack = i64::from(called.stack);
+                if state.depth < RED_ZONE || state.depth + stack > self.deepest() {
+                    return self.broken(offset, "a call with too little stack");
+                }
+                state.call(&called.clobbers);
+                return Ok(state);
+            }
             Mnemonic::Syscall if old != Holds::Number(GETTID) => {
                 return self.broken(offset, "a system call that is not gettid");
             }
@@ -344,6 +377,8 @@ impl Graph<'_> {
         if stores(i) && (i.memory_base() == R::RSP || i.memory_index() == R::RSP) {
             return self.broken(offset, "a store to the stack that is no push");
         }
+        let kept = kept_register(i, &state);
+        let before = state;
         let mut factory = InstructionInfoFactory::new();
         for used in factory.info(i).used_registers() {
             if writes(used.access()) && used.register().is_gpr() {
@@ -384,6 +419,27 @@ impl Graph<'_> {
             {
                 let depth = state.depth - i.memory_displacement64().cast_signed();
                 state.set(first, state.word(depth));
+            }
+            Mnemonic::Mov if kept.is_some() => {
+                let number = kept.unwrap_or_default();
+                if i.op0_kind() == OpKind::Memory {
+                    state.kept[number] = before.get(second);
+                } else {
+                    state.set(first, before.kept[number]);
+                }
+            }
+            Mnemonic::Mov if first.is_gpr64() && before.get(second) == Holds::Slot => {
+                state.set(first, Holds::Slot);
+            }
+            Mnemonic::Add if first.is_gpr64() && before.get(first) == Holds::Slot => {
+                state.set(first, Holds::Slot);
+            }
+            Mnemonic::Mov
+                if first.is_gpr64()
+                    && i.op1_kind() == OpKind::Immediate64
+                    && self.scratch().contains(&i.immediate64()) =>
+            {
+                state.set(first, Holds::Slot);
             }
             Mnemonic::Mov
                 if first.is_gpr32() && second == R::None && i.op1_kind() == OpKind::Immediate32 =>
@@ -484,6 +540,15 @@ impl Graph<'_> {
         }
         Ok(())
     }
+}
+
+/// The register whose place in the scratch slot an instruction loads or stores as a whole.
+fn kept_register(i: &Instruction, state: &State) -> Option<usize> {
+    let whole = i.op0_register().is_gpr64() || i.op1_register().is_gpr64();
+    let plain = i.memory_index() == R::None && state.get(i.memory_base()) == Holds::Slot;
+    let at = i.memory_displacement64();
+    let number = (0..16).find(|number| crate::script::register_offset(*number) == at);
+    number.filter(|_| i.mnemonic() == Mnemonic::Mov && whole && plain)
 }
 
 /// What stands against an access through a register that the target chose. The flags of a clone

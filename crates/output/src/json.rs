@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use crate::{Map, ProbeLoss, Report, Row, Value, hist, order};
+use crate::{Bucket, Map, ProbeLoss, Report, Row, Value, hist, order};
 
 /// Everything goes to `data`.
 #[must_use]
@@ -50,10 +50,10 @@ impl Report for Json {
         let Some(first) = rows.first() else {
             return Ok(());
         };
-        let kind = if matches!(first.value, Value::Hist(_)) {
-            "hist"
-        } else {
-            "map"
+        let kind = match first.value {
+            Value::Hist(_) | Value::Buckets(_) => "hist",
+            Value::Average(_) | Value::Stats { .. } => "stats",
+            _ => "map",
         };
         let name = quoted(&format!("@{}", map.name));
         let data = if first.key.is_empty() {
@@ -111,8 +111,35 @@ fn value(value: &Value) -> String {
         Value::Count(count) => number(i128::from(*count)),
         Value::Sum(sum) => number(i128::from(*sum)),
         Value::Hist(buckets) => buckets_array(buckets),
+        Value::Buckets(buckets) => {
+            let members: Vec<String> = buckets.iter().map(bucket).collect();
+            format!("[{}]", members.join(","))
+        }
+        Value::Average(average) => number(*average),
+        Value::Stats {
+            count,
+            average,
+            total,
+        } => {
+            let [count, average, total] = [i128::from(*count), *average, *total].map(number);
+            format!(r#"{{"count": {count}, "average": {average}, "total": {total}}}"#)
+        }
         Value::Shown { json, .. } => json.clone(),
     }
+}
+
+fn bucket(bucket: &Bucket) -> String {
+    let bound = |name: &str, value: Option<i128>| {
+        value.map(|value| format!(r#""{name}": {}"#, number(value)))
+    };
+    let count = format!(r#""count": {}"#, bucket.count);
+    let parts = [
+        bound("min", bucket.min),
+        bound("max", bucket.max),
+        Some(count),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{{{}}}", parts.join(", "))
 }
 
 fn buckets_array(buckets: &[u64; hist::BUCKETS]) -> String {

@@ -28,7 +28,7 @@ use std::io;
 
 pub use hist::{BUCKETS, bucket_of};
 pub use json::{json, number, quoted};
-pub use map::{KeyPart, Map, Row, Value};
+pub use map::{Bucket, KeyPart, Map, Row, Value};
 pub use text::{text, text_and_notes};
 
 /// What became of the hits of one probe: `hits = recorded + lost + skipped`.

@@ -25,6 +25,17 @@ impl fmt::Display for KeyPart {
     }
 }
 
+/// A bucket of a histogram: what it counts, bounds included, and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The least value; none: all below `max` too.
+    pub min: Option<i128>,
+    /// The greatest value; none: all above `min` too.
+    pub max: Option<i128>,
+    /// How many values.
+    pub count: u64,
+}
+
 /// What a row holds. All rows of a map hold the same kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -34,6 +45,19 @@ pub enum Value {
     Sum(i64),
     /// A histogram by powers of two: bucket 0 counts values below zero, 1 zeros, 2 ones, and 2+k values in `[2^k, 2^(k+1))`.
     Hist(Box<[u64; BUCKETS]>),
+    /// A histogram of any other shape.
+    Buckets(Vec<Bucket>),
+    /// An average of values.
+    Average(i128),
+    /// Number, average and sum of values.
+    Stats {
+        /// How many.
+        count: u64,
+        /// Their average.
+        average: i128,
+        /// Their sum.
+        total: i128,
+    },
     /// Anything else, such as a text or a tuple; ordered by key.
     Shown {
         /// For people.

@@ -20,6 +20,8 @@ fn weight(value: &Value) -> i128 {
         Value::Count(count) => i128::from(*count),
         Value::Sum(sum) => i128::from(*sum),
         Value::Hist(buckets) => buckets.iter().map(|&count| i128::from(count)).sum(),
+        Value::Buckets(buckets) => buckets.iter().map(|b| i128::from(b.count)).sum(),
+        Value::Average(average) | Value::Stats { average, .. } => *average,
         Value::Shown { .. } => 0,
     }
 }

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use crate::{Map, ProbeLoss, Report, Value, hist, order};
+use crate::{Bucket, Map, ProbeLoss, Report, Value, hist, order};
 
 /// Width of a full bar.
 const BAR: usize = 52;
@@ -100,24 +100,63 @@ fn map_text(map: &Map) -> String {
             Value::Sum(sum) => writeln!(out, ": {sum}"),
             Value::Shown { text, .. } => writeln!(out, ": {text}"),
             Value::Hist(buckets) => writeln!(out, ":\n{}", hist_text(buckets)),
+            Value::Buckets(buckets) => {
+                let rows: Vec<(String, u64)> =
+                    buckets.iter().map(|b| (label(b), b.count)).collect();
+                writeln!(out, ":\n{}", bars(&rows))
+            }
+            Value::Average(average) => writeln!(out, ": {average}"),
+            Value::Stats {
+                count,
+                average,
+                total,
+            } => writeln!(out, ": count {count}, average {average}, total {total}"),
         };
     }
     out
 }
 
 fn hist_text(buckets: &[u64; hist::BUCKETS]) -> String {
-    let largest = buckets.iter().copied().max().unwrap_or(0);
+    let rows: Vec<(String, u64)> = hist::used(buckets)
+        .map(|index| (hist::Bucket::at(index).label(), buckets[index]))
+        .collect();
+    bars(&rows)
+}
+
+fn bars(rows: &[(String, u64)]) -> String {
+    let largest = rows.iter().map(|(_, count)| *count).max().unwrap_or(0);
     let mut out = String::new();
-    for index in hist::used(buckets) {
-        let count = buckets[index];
-        let label = hist::Bucket::at(index).label();
+    for (label, count) in rows {
         let _ = writeln!(
             out,
             "{label:<16}{count:>8} |{:<BAR$}|",
-            "@".repeat(bar(count, largest))
+            "@".repeat(bar(*count, largest))
         );
     }
     out
+}
+
+/// The bounds of a bucket; the upper one is that of the next.
+fn label(bucket: &Bucket) -> String {
+    match (bucket.min, bucket.max) {
+        (None, Some(max)) => format!("(..., {})", short(max + 1)),
+        (Some(min), None) => format!("[{}, ...)", short(min)),
+        (Some(min), Some(max)) if min == max => format!("[{}]", short(min)),
+        (Some(min), Some(max)) => format!("[{}, {})", short(min), short(max + 1)),
+        (None, None) => "(..., ...)".into(),
+    }
+}
+
+/// A number by the suffix of the largest power of 1024 that divides it.
+fn short(value: i128) -> String {
+    const SUFFIXES: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+    let powers = (1..SUFFIXES.len()).take_while(|power| value % (1 << (10 * power)) == 0);
+    let power = if value == 0 {
+        0
+    } else {
+        powers.last().unwrap_or(0)
+    };
+    format!("{}{}", value >> (10 * power), SUFFIXES[power])
 }
 
 /// In single precision, as the format was defined by its first program: double gives one mark less for some counts.

@@ -43,6 +43,8 @@ pub struct Header {
     pub region: (RuntimeAddr, u64),
     /// The process's private page with the mode word.
     pub mode: RuntimeAddr,
+    /// Bytes of private memory from there on: whole pages.
+    pub private_length: u64,
     /// Guardian's pid and start time as the tracer sees them: whether the session lives.
     pub guardian: (i32, u64),
     /// Number in the region file's name; 0 when it has none.
@@ -184,6 +186,7 @@ pub fn write_header(
         header.guardian.0 as u64,
         header.guardian.1,
         header.region_name,
+        header.private_length,
     ];
     for (chunk, word) in bytes.chunks_mut(8).zip(words) {
         chunk.copy_from_slice(&word.to_le_bytes());
@@ -207,6 +210,10 @@ fn decode_header(bytes: &[u8; HEADER as usize]) -> Option<Header> {
     if u64_at(bytes, 0) != MAGIC || code_length > MOST_CODE || region_length > MAX_REGION {
         return None;
     }
+    let private_length = u64_at(bytes, 88);
+    if private_length > MOST_PRIVATE || !private_length.is_multiple_of(PAGE) {
+        return None;
+    }
     let counts = u64_at(bytes, 56);
     let capacity = (counts >> 32) as u32;
     let sites = counts as u32;
@@ -218,6 +225,7 @@ fn decode_header(bytes: &[u8; HEADER as usize]) -> Option<Header> {
         code_length,
         region: (RuntimeAddr(u64_at(bytes, 32)), region_length),
         mode: RuntimeAddr(u64_at(bytes, 48)),
+        private_length,
         guardian: (u64_at(bytes, 64) as i32, u64_at(bytes, 72)),
         region_name: u64_at(bytes, 80),
         sites,
@@ -276,6 +284,8 @@ pub fn find(memory: &Memory, mappings: &[Mapping]) -> Vec<(RuntimeAddr, Header)>
 
 /// More code than this no arena has: all of it lies within a jump's reach.
 const MOST_CODE: u64 = 1 << 31;
+/// More private memory than this no process gets.
+const MOST_PRIVATE: u64 = 1 << 28;
 /// How far a jump is trusted to reach: 2 GiB less room for the lengths of both sides.
 const REACH: u64 = (1 << 31) - (64 << 20);
 /// Distance kept from what is there, where there is room: neighbours may grow.

@@ -65,7 +65,6 @@ fn try_text(text: &str) -> bool {
         source,
         &Options {
             params: vec!["7".into()],
-            steps_only: false,
         },
     ) {
         Ok(program) => {

@@ -11,7 +11,6 @@ fn told(text: &str) -> String {
         source,
         &Options {
             params: vec!["word".into()],
-            steps_only: false,
         },
     ) {
         Ok(program) => panic!("accepted: {text}\n{program}"),

@@ -1,17 +1,20 @@
 //! What blocks in the tracer act on: the maps, the report, the machine.
 
+use std::collections::HashMap;
 use std::io::Read;
 
 use anyhow::{Context, Result};
 use lancet_engine::Session;
+use lancet_engine::scripts::Count;
 use lancet_output::{ProbeLoss, Report, quoted};
 use lancet_script::eval::{self, Host};
 use lancet_script::ir::{
-    Action, Agg, Clock, Fact, Format, FormatId, MapId, MapValue, PointId, Program, StrSource,
-    Warning,
+    Action, Agg, Clock, Fact, Format, FormatId, MapId, PointId, Program, StrSource, Warning,
 };
 
-use super::maps::{Cell, State, shown};
+use super::cells::{self, shown};
+use super::maps::{State, aggregate, bytes, with_table, words};
+use super::records::Drain;
 use super::show::{self, Names};
 use super::sys;
 
@@ -22,6 +25,10 @@ pub(super) struct Runner<'a> {
     pub(super) report: Box<dyn Report>,
     pub(super) maps: Vec<State>,
     pub(super) functions: Vec<String>,
+    /// Attach points by their ids; behind those of the program, what wildcards stand for.
+    pub(super) probes: Vec<String>,
+    /// Records of hits.
+    pub(super) drain: Drain,
     /// Boot time at the start.
     pub(super) start: i64,
     /// The point whose block runs.
@@ -30,7 +37,7 @@ pub(super) struct Runner<'a> {
     pub(super) exit: Option<i64>,
     /// The first thing that went wrong in a block.
     pub(super) failed: Option<anyhow::Error>,
-    pub(super) warned: Vec<Warning>,
+    pub(super) warned: HashMap<Warning, u64>,
 }
 
 impl Runner<'_> {
@@ -60,55 +67,90 @@ impl Runner<'_> {
         })
     }
 
-    fn cell(&mut self, map: MapId, key: &[u8]) -> Option<Cell> {
-        let cells = self.maps[map.index()].cells(&self.session);
-        self.noted(cells).remove(key)
+    fn cell(&mut self, map: MapId, key: &[u8]) -> Option<Vec<u64>> {
+        let whole = !self.program.maps[map.index()].value.is_word();
+        let cell = self.maps[map.index()].cell(&self.session, map, key, whole);
+        self.noted(cell)
     }
 
-    /// Stores an entry unless that were one more than there is room for.
-    fn store(&mut self, map: MapId, key: &[u8], cell: Cell) {
-        let state = &mut self.maps[map.index()];
-        let full = state.local.len() >= self.program.maps[map.index()].capacity as usize;
-        if full && !state.local.contains_key(key) {
+    /// A change of a table that may have found no room.
+    fn stored(&mut self, done: Option<bool>) {
+        if done != Some(true) {
             self.warn(Warning::MapFull);
-        } else {
-            state.local.insert(key.to_vec(), cell);
         }
     }
 
-    fn print_map(&mut self, map: usize, top: u32, div: u32) -> Result<()> {
-        let cells = self.maps[map].cells(&self.session)?;
+    fn print_map(&mut self, map: MapId, top: u32, div: u32) -> Result<()> {
+        let of = &self.program.maps[map.index()];
+        let whole = !of.value.is_word();
+        let cells = self.maps[map.index()].cells(&self.session, map, whole)?;
         let names = Names {
             program: self.program,
             functions: &self.functions,
+            probes: &self.probes,
         };
-        let map = shown(&self.program.maps[map], &cells, &names, top, div);
+        let map = shown(of, &cells, &names, top, div);
         self.report.map(&map).context(UNWRITTEN)
+    }
+
+    /// Does what the records of hits ask for, in the order of their times. `last`: no further ones
+    /// come.
+    pub(super) fn take_records(&mut self, last: bool) -> Result<()> {
+        for (format, record) in self.drain.take(&self.session, last) {
+            if self.exit.is_some() && !last {
+                break;
+            }
+            let program = self.program;
+            if let Some(format) = program.formats.get(format as usize)
+                && record.len() >= format.size() as usize
+            {
+                self.maps.iter_mut().for_each(State::look_again);
+                self.act(format, &record)?;
+            }
+        }
+        Ok(())
     }
 
     /// All maps that hold something, in the order of their names, then what they lost.
     pub(super) fn print_all(&mut self) -> Result<()> {
         self.maps.iter_mut().for_each(State::look_again);
         self.report.detached().context(UNWRITTEN)?;
-        let mut order: Vec<usize> = (0..self.maps.len()).collect();
-        order.sort_by_key(|&map| &self.program.maps[map].name);
+        let mut order: Vec<u32> = (0..self.maps.len() as u32).collect();
+        order.sort_by_key(|&map| &self.program.maps[map as usize].name);
         for &map in order
             .iter()
             .filter(|_| self.program.config.print_maps_on_exit)
         {
-            self.print_map(map, 0, 0)?;
+            self.print_map(MapId(map), 0, 0)?;
         }
         for &map in &order {
-            let name = &self.program.maps[map].name;
-            let lost = self.maps[map].lost;
+            self.say_lost(MapId(map))?;
+        }
+        self.say_lost_records()?;
+        self.report.finish().context(UNWRITTEN)
+    }
+
+    fn say_lost(&mut self, map: MapId) -> Result<()> {
+        let of = &self.program.maps[map.index()];
+        let (full, locked) =
+            with_table(&self.session, map, |table| table.dropped()).unwrap_or_default();
+        let state = &mut self.maps[map.index()];
+        let full = state.lost + full;
+        if full + locked == 0 {
+            return Ok(());
+        }
+        let cells = state.cells(&self.session, map, false)?;
+        let recorded: u64 = cells
+            .values()
+            .map(|words| cells::hits(&of.value, words))
+            .sum();
+        for (lost, why) in [
+            (full, "map full; see max_map_keys"),
+            (locked, "its lock was held by a thread that did not run"),
+        ] {
             if lost > 0 {
-                let recorded = self.maps[map]
-                    .cells(&self.session)?
-                    .values()
-                    .map(hits)
-                    .sum();
                 self.report.lost(&ProbeLoss {
-                    probe: format!("{name} (map full; see max_map_keys)"),
+                    probe: format!("{} ({why})", of.name),
                     hits: recorded + lost,
                     recorded,
                     lost,
@@ -116,13 +158,51 @@ impl Runner<'_> {
                 })?;
             }
         }
-        self.report.finish().context(UNWRITTEN)
+        Ok(())
+    }
+
+    /// What the actions of uprobes could not do.
+    fn say_lost_records(&mut self) -> Result<()> {
+        let begun = self.drain.given_up();
+        if begun > 0 {
+            self.report.lost(&ProbeLoss {
+                probe: "records that their thread never finished".into(),
+                hits: begun,
+                lost: begun,
+                ..ProbeLoss::default()
+            })?;
+        }
+        for (number, action) in self.program.actions.iter().enumerate() {
+            let count = |of| self.drain.count(&self.session, number, of);
+            let (lost, skipped) = (count(Count::Lost), count(Count::Skipped));
+            for warning in [
+                Warning::Unreadable,
+                Warning::DivisionByZero,
+                Warning::MapFull,
+                Warning::Fuel,
+            ] {
+                *self.warned.entry(warning).or_default() += count(Count::Warning(warning));
+            }
+            if lost + skipped > 0 {
+                let point = action.points.first();
+                let probe = point.map(|point| self.program.points[point.index()].spelling());
+                self.report.lost(&ProbeLoss {
+                    probe: probe.unwrap_or_default().to_owned(),
+                    hits: self.drain.taken(number) + lost + skipped,
+                    recorded: self.drain.taken(number),
+                    lost,
+                    skipped,
+                })?;
+            }
+        }
+        Ok(())
     }
 
     fn act(&mut self, format: &Format, record: &[u8]) -> Result<()> {
         let names = Names {
             program: self.program,
             functions: &self.functions,
+            probes: &self.probes,
         };
         match format {
             Format::Printf { pieces, fields } => {
@@ -139,9 +219,9 @@ impl Runner<'_> {
                     .record("value", &text, &json)
                     .context(UNWRITTEN)?;
             }
-            Format::PrintMap { map, top, div } => self.print_map(map.index(), *top, *div)?,
-            Format::Clear { map } => self.maps[map.index()].remove(&self.session, None)?,
-            Format::Zero { map } => self.maps[map.index()].zero(&self.session)?,
+            Format::PrintMap { map, top, div } => self.print_map(*map, *top, *div)?,
+            Format::Clear { map } => self.maps[map.index()].remove(&self.session, *map, None)?,
+            Format::Zero { map } => self.maps[map.index()].zero(&self.session, *map)?,
             Format::Time { format } => {
                 let format = &self.program.strings[format.index()];
                 let text = show::at(format, sys::clock(libc::CLOCK_REALTIME));
@@ -149,8 +229,13 @@ impl Runner<'_> {
                     .record("time", &text, &quoted(&text))
                     .context(UNWRITTEN)?;
             }
-            // Its texts are the target's: the checker lets no block of the tracer do it.
-            Format::Join { .. } => {}
+            Format::Join { separator, fields } => {
+                let text = names.join(&self.program.strings[separator.index()], fields, record);
+                let line = format!("{text}\n");
+                self.report
+                    .record("join", &line, &quoted(&text))
+                    .context(UNWRITTEN)?;
+            }
             Format::Exit { .. } => self.exit = Some(show::word(record)),
         }
         Ok(())
@@ -158,14 +243,6 @@ impl Runner<'_> {
 }
 
 const UNWRITTEN: &str = "cannot write the report";
-
-fn hits(cell: &Cell) -> u64 {
-    match cell {
-        Cell::Count(count) => *count,
-        Cell::Hist(buckets) => buckets.iter().sum(),
-        _ => 0,
-    }
-}
 
 impl Host for Runner<'_> {
     fn fact(&mut self, fact: Fact) -> i64 {
@@ -212,40 +289,45 @@ impl Host for Runner<'_> {
     }
 
     fn map_word(&mut self, map: MapId, key: &[u8]) -> i64 {
-        self.cell(map, key).map_or(0, |cell| cell.word())
+        let of = &self.program.maps[map.index()].value;
+        self.cell(map, key)
+            .map_or(0, |words| cells::amounts_to(of, &words))
     }
 
     fn map_bytes(&mut self, map: MapId, key: &[u8]) -> Option<Vec<u8>> {
-        match self.cell(map, key)? {
-            Cell::Bytes(bytes) => Some(bytes),
-            _ => None,
-        }
+        Some(bytes(&self.cell(map, key)?))
     }
 
     fn map_set(&mut self, map: MapId, key: &[u8], value: &[u8]) {
-        self.store(map, key, Cell::Bytes(value.to_vec()));
+        let (key, value) = (words(key), words(value));
+        let done = with_table(&self.session, map, |table| match &value[..] {
+            [word] => table.set(&key, *word),
+            words => table.set_whole(&key, words),
+        });
+        self.stored(done);
     }
 
     fn map_update(&mut self, map: MapId, key: &[u8], change: &dyn Fn(i64) -> i64) -> (i64, i64) {
-        let old = self.map_word(map, key);
-        let new = change(old);
-        self.map_set(map, key, &new.to_ne_bytes());
-        (old, new)
+        let key = words(key);
+        let changed = with_table(&self.session, map, |table| {
+            table.update(&key, |old| change(old as i64) as u64)
+        });
+        let changed = changed.flatten();
+        self.stored(Some(changed.is_some()));
+        let (old, new) = changed.unwrap_or_default();
+        (old as i64, new as i64)
     }
 
     fn aggregate(&mut self, map: MapId, key: &[u8], agg: Agg, value: i64) {
-        let signed = matches!(
-            self.program.maps[map.index()].value,
-            MapValue::Agg { signed: true, .. }
-        );
-        // Only the part that this side has: hits are added when it is read.
-        let old = self.maps[map.index()].local.get(key).cloned();
-        self.store(map, key, Cell::step(old, agg, signed, value));
+        let of = &self.program.maps[map.index()].value;
+        // Only the part that the table has: what hits counted apart is added when it is read.
+        let done = aggregate(&self.session, map, key, (agg, of), value);
+        self.stored(Some(done));
     }
 
     fn map_delete(&mut self, map: MapId, key: &[u8]) -> bool {
         let was = self.cell(map, key).is_some();
-        let removed = self.maps[map.index()].remove(&self.session, Some(key));
+        let removed = self.maps[map.index()].remove(&self.session, map, Some(key));
         self.noted(removed);
         was
     }
@@ -255,12 +337,12 @@ impl Host for Runner<'_> {
     }
 
     fn map_len(&mut self, map: MapId) -> u64 {
-        let cells = self.maps[map.index()].cells(&self.session);
+        let cells = self.maps[map.index()].cells(&self.session, map, false);
         self.noted(cells).len() as u64
     }
 
     fn map_next(&mut self, map: MapId, cursor: u64) -> Option<(u64, Vec<u8>)> {
-        let cells = self.maps[map.index()].cells(&self.session);
+        let cells = self.maps[map.index()].cells(&self.session, map, false);
         let key = self.noted(cells).into_keys().nth(cursor as usize)?;
         Some((cursor + 1, key))
     }
@@ -274,6 +356,6 @@ impl Host for Runner<'_> {
     }
 
     fn warn(&mut self, warning: Warning) {
-        self.warned.push(warning);
+        *self.warned.entry(warning).or_default() += 1;
     }
 }

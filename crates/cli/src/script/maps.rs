@@ -1,29 +1,19 @@
-//! A script's maps: what blocks in the tracer stored, and what hits added in targets, as one.
+//! A script's maps: the tables that targets and tracer share, and what hits added to counters, as one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::Result;
+use lancet_abi::memory::SharedMut;
+use lancet_abi::table::Table;
 use lancet_engine::{MapHandle, ProbeId, Session, Total};
-use lancet_output::{BUCKETS, Map, Row, Value, bucket_of};
-use lancet_script::ir::{self, Agg, FieldType, MapValue};
+use lancet_script::ir::{Agg, MapId, MapValue};
 
-use super::show::{Names, word};
+use super::cells;
 
 /// A key's bytes, as the program lays them out.
 pub(super) type Key = Vec<u8>;
 
-/// What an entry holds.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Cell {
-    Bytes(Vec<u8>),
-    Count(u64),
-    Sum(i64),
-    Least { value: i64, signed: bool },
-    Greatest { value: i64, signed: bool },
-    Hist(Box<[u64; BUCKETS]>),
-}
-
-/// Where hits count.
+/// Where hits count, besides the table.
 pub(super) enum Source {
     /// Counters of single probes; with a key each stands for a function.
     Probes {
@@ -40,7 +30,6 @@ type Entry = (usize, Option<ProbeId>, u64, bool);
 /// One map.
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) local: BTreeMap<Key, Cell>,
     pub(super) sources: Vec<Source>,
     /// What the sources hold, for as long as one block runs: what it prints is what it clears.
     seen: Option<Vec<(Entry, Key, Total)>>,
@@ -52,6 +41,32 @@ pub(super) struct State {
     pub(super) lost: u64,
     /// Rows with thread ids of another namespace.
     pub(super) foreign: usize,
+}
+
+/// Works on the table of a map. Its locks hold this process's id, in a range of its own.
+pub(super) fn with_table<T>(
+    session: &Session,
+    map: MapId,
+    work: impl FnOnce(&Table<'_, SharedMut<'_>>) -> T,
+) -> Option<T> {
+    let (memory, layout) = (session.script_memory()?, session.script_layout()?);
+    let who = (1 << 33) | u64::from(std::process::id());
+    let table = Table::new(&memory.memory, *layout.table(map), memory.base, who);
+    Some(work(&table))
+}
+
+/// Words of these bytes, the last one padded with zeros.
+pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
+    let word = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_ne_bytes(word)
+    };
+    bytes.chunks(8).map(word).collect()
+}
+
+pub(super) fn bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 impl State {
@@ -95,188 +110,128 @@ impl State {
         self.seen = None;
     }
 
-    /// All entries as they are now.
-    pub(super) fn cells(&mut self, session: &Session) -> Result<BTreeMap<Key, Cell>> {
-        let mut cells = self.local.clone();
+    /// All entries as they are now, as a table keeps their values.
+    pub(super) fn cells(
+        &mut self,
+        session: &Session,
+        map: MapId,
+        whole: bool,
+    ) -> Result<BTreeMap<Key, Vec<u64>>> {
+        let mut all = table_cells(session, map, whole);
         for (entry, key, total) in self.totals(session)? {
             let new = self
                 .since
                 .get(&entry)
                 .map_or_else(|| total.clone(), |before| total.since(before));
-            let cell = cells.get_mut(&key);
-            if new.is_zero() && cell.is_none() && !self.zeroed.contains(&key) {
+            if new.is_zero() && !all.contains_key(&key) && !self.zeroed.contains(&key) {
                 continue;
             }
-            match cell {
-                Some(cell) => cell.add(&new),
-                None => {
-                    cells.insert(key, Cell::of(new));
-                }
-            }
+            cells::add(all.entry(key).or_default(), &new);
         }
-        Ok(cells)
+        Ok(all)
+    }
+
+    /// One entry.
+    pub(super) fn cell(
+        &mut self,
+        session: &Session,
+        map: MapId,
+        key: &[u8],
+        whole: bool,
+    ) -> Result<Option<Vec<u64>>> {
+        if self.sources.is_empty() {
+            return Ok(with_table(session, map, |table| one(table, &words(key), whole)).flatten());
+        }
+        Ok(self.cells(session, map, whole)?.remove(key))
     }
 
     /// Takes an entry away, or all.
-    pub(super) fn remove(&mut self, session: &Session, key: Option<&[u8]>) -> Result<()> {
+    pub(super) fn remove(
+        &mut self,
+        session: &Session,
+        map: MapId,
+        key: Option<&[u8]>,
+    ) -> Result<()> {
         for (entry, of, total) in self.totals(session)? {
             if key.is_none_or(|key| key == of) {
                 self.since.insert(entry, total);
             }
         }
+        with_table(session, map, |table| match key {
+            Some(key) => {
+                table.take(&words(key), &mut []);
+            }
+            None => table.clear(),
+        });
         match key {
             Some(key) => {
-                self.local.remove(key);
                 self.zeroed.remove(key);
             }
-            None => {
-                self.local.clear();
-                self.zeroed.clear();
-            }
+            None => self.zeroed.clear(),
         }
         Ok(())
     }
 
     /// Sets all values to zero and keeps the keys.
-    pub(super) fn zero(&mut self, session: &Session) -> Result<()> {
-        let keys: BTreeSet<Key> = self.cells(session)?.into_keys().collect();
-        let mut local = std::mem::take(&mut self.local);
-        local.values_mut().for_each(Cell::zero);
-        self.remove(session, None)?;
-        (self.local, self.zeroed) = (local, keys);
+    pub(super) fn zero(&mut self, session: &Session, map: MapId) -> Result<()> {
+        let mut of_sources = BTreeSet::new();
+        for (entry, key, total) in self.totals(session)? {
+            self.since.insert(entry, total);
+            of_sources.insert(key);
+        }
+        with_table(session, map, |table| table.zero());
+        self.zeroed = of_sources;
         Ok(())
     }
 }
 
-impl Cell {
-    fn of(total: Total) -> Self {
-        match total {
-            Total::Count(count) => Self::Count(count),
-            Total::Sum(sum) => Self::Sum(sum),
-            Total::Hist(buckets) => Self::Hist(buckets),
-        }
-    }
-
-    fn add(&mut self, more: &Total) {
-        match (self, more) {
-            (Self::Count(count), Total::Count(more)) => *count = count.wrapping_add(*more),
-            (Self::Sum(sum), Total::Sum(more)) => *sum = sum.wrapping_add(*more),
-            (Self::Hist(buckets), Total::Hist(more)) => {
-                for (bucket, more) in buckets.iter_mut().zip(more.iter()) {
-                    *bucket = bucket.wrapping_add(*more);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn zero(&mut self) {
-        match self {
-            Self::Bytes(bytes) => bytes.fill(0),
-            Self::Count(count) => *count = 0,
-            Self::Sum(value) | Self::Least { value, .. } | Self::Greatest { value, .. } => {
-                *value = 0
-            }
-            Self::Hist(buckets) => buckets.fill(0),
-        }
-    }
-
-    /// One step of an aggregation; `old` is the entry so far.
-    pub(super) fn step(old: Option<Self>, agg: Agg, signed: bool, value: i64) -> Self {
-        let order = |value: i64| {
-            if signed {
-                i128::from(value)
-            } else {
-                i128::from(value as u64)
-            }
-        };
-        match (agg, old) {
-            (Agg::Count, Some(Self::Count(count))) => Self::Count(count + 1),
-            (Agg::Count, _) => Self::Count(1),
-            (Agg::Hist { .. }, old) => {
-                let mut buckets = match old {
-                    Some(Self::Hist(buckets)) => buckets,
-                    _ => Box::new([0; BUCKETS]),
-                };
-                buckets[bucket_of(value)] += 1;
-                Self::Hist(buckets)
-            }
-            (Agg::Min, Some(Self::Least { value: old, .. })) if order(old) <= order(value) => {
-                Self::Least { value: old, signed }
-            }
-            (Agg::Min, _) => Self::Least { value, signed },
-            (Agg::Max, Some(Self::Greatest { value: old, .. })) if order(old) >= order(value) => {
-                Self::Greatest { value: old, signed }
-            }
-            (Agg::Max, _) => Self::Greatest { value, signed },
-            (_, Some(Self::Sum(sum))) => Self::Sum(sum.wrapping_add(value)),
-            _ => Self::Sum(value),
-        }
-    }
-
-    /// As one integer.
-    pub(super) fn word(&self) -> i64 {
-        match self {
-            Self::Bytes(bytes) => word(bytes),
-            Self::Count(count) => *count as i64,
-            Self::Sum(value) | Self::Least { value, .. } | Self::Greatest { value, .. } => *value,
-            Self::Hist(_) => 0,
-        }
-    }
-
-    fn shown(&self, of: &MapValue, names: &Names<'_>) -> Value {
-        let integer = |value: i64, signed: bool| match signed {
-            true => Value::Sum(value),
-            false => Value::Count(value as u64),
-        };
-        match (self, of) {
-            (Self::Hist(buckets), _) => Value::Hist(buckets.clone()),
-            (Self::Bytes(bytes), MapValue::Field(field)) => match field.ty {
-                FieldType::Int { signed, .. } => integer(word(bytes), signed),
-                _ => Value::Shown {
-                    text: names.text(&field.ty, bytes),
-                    json: names.json(&field.ty, bytes),
-                },
-            },
-            (Self::Least { value, signed } | Self::Greatest { value, signed }, _) => {
-                integer(*value, *signed)
-            }
-            (Self::Sum(value), MapValue::Agg { signed, .. }) => integer(*value, *signed),
-            (cell, _) => integer(cell.word(), false),
-        }
-    }
-}
-
-fn divide(value: &mut Value, by: u32) {
-    match value {
-        Value::Count(count) => *count /= u64::from(by),
-        Value::Sum(sum) => *sum /= i64::from(by),
-        Value::Hist(buckets) => buckets.iter_mut().for_each(|count| *count /= u64::from(by)),
-        Value::Shown { .. } => {}
-    }
-}
-
-/// The map as a report takes it; at most `top` rows unless 0, values divided unless by 0.
-pub(super) fn shown(
-    map: &ir::Map,
-    cells: &BTreeMap<Key, Cell>,
-    names: &Names<'_>,
-    top: u32,
-    div: u32,
-) -> Map {
-    let rows = cells.iter().map(|(key, cell)| Row {
-        key: names.key(&map.key, key),
-        value: cell.shown(&map.value, names),
-    });
-    let mut shown = Map {
-        name: map.name.trim_start_matches('@').to_owned(),
-        rows: rows.collect(),
+fn one(table: &Table<'_, SharedMut<'_>>, key: &[u64], whole: bool) -> Option<Vec<u64>> {
+    let mut words = vec![0; table.layout().value_words as usize];
+    let live = if whole {
+        table.get_whole(key, &mut words)
+    } else {
+        table.get(key, &mut words)
     };
-    if top > 0 {
-        shown.keep_last(top as usize);
-    }
-    for row in shown.rows.iter_mut().filter(|_| div > 1) {
-        divide(&mut row.value, div);
-    }
-    shown
+    live.then_some(words)
+}
+
+fn table_cells(session: &Session, map: MapId, whole: bool) -> BTreeMap<Key, Vec<u64>> {
+    let all = with_table(session, map, |table| {
+        let mut all = BTreeMap::new();
+        let mut key = vec![0; table.layout().key_words as usize];
+        let mut cursor = 0;
+        while let Some(next) = table.next(cursor, &mut key) {
+            cursor = next;
+            if let Some(words) = one(table, &key, whole) {
+                all.insert(bytes(&key), words);
+            }
+        }
+        all
+    });
+    all.unwrap_or_default()
+}
+
+/// One step of an aggregation in the table; false where there is no room.
+pub(super) fn aggregate(
+    session: &Session,
+    map: MapId,
+    key: &[u8],
+    (agg, of): (Agg, &MapValue),
+    value: i64,
+) -> bool {
+    let signed = matches!(of, MapValue::Agg { signed: true, .. });
+    let key = words(key);
+    let done = with_table(session, map, |table| match agg {
+        Agg::Count | Agg::Sum => table.add(&key, &[(0, value as u64)]),
+        Agg::Avg | Agg::Stats => table.add(&key, &[(0, value as u64), (1, 1)]),
+        Agg::Min | Agg::Max => {
+            let encoded = cells::encode(agg, signed, value);
+            table.update(&key, |old| old.max(encoded)).is_some()
+        }
+        Agg::Hist { bits } => table.add(&key, &[(cells::power_bucket(value, bits), 1)]),
+        Agg::Lhist { min, max, step } => {
+            table.add(&key, &[(cells::linear_bucket(value, (min, max, step)), 1)])
+        }
+    });
+    done.unwrap_or(false)
 }

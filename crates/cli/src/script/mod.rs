@@ -1,12 +1,15 @@
 //! Scripts: the language in front of the engine. BEGIN, attach, intervals, detach, END, maps.
 
+mod cells;
 mod host;
 mod maps;
 mod options;
 mod plan;
+mod records;
 mod show;
 mod sys;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
 use lancet_abi::units::Pid;
 use lancet_engine::{Event, Session, Tracer, launch};
-use lancet_script::ir::{Point, PointId, Program, Warning};
+use lancet_script::ir::{self, Point, PointId, Program, Warning};
 use lancet_script::{Options, Source, compile};
 
 use crate::checks::Checks;
@@ -27,6 +30,7 @@ use crate::upkeep::{Upkeep, say_foreign_tids};
 use host::Runner;
 use options::ScriptOptions;
 use plan::Plan;
+use records::Drain;
 
 /// Whether these words are a script's: an option that no subcommand is behind, or a file.
 pub(crate) fn is_meant(words: &[OsString]) -> bool {
@@ -57,7 +61,6 @@ pub(crate) fn script(words: &[OsString]) -> Result<u8> {
     };
     let rules = Options {
         params: text.params,
-        steps_only: true,
     };
     let program = match compile(source, &rules) {
         Ok(program) => program,
@@ -69,7 +72,8 @@ pub(crate) fn script(words: &[OsString]) -> Result<u8> {
         }
     };
     if options.debug {
-        println!("{}\n\n{program}", text.text.trim_end());
+        let listing = plan::listing(&program)?;
+        println!("{}\n\n{}", text.text.trim_end(), listing.trim_end());
         return Ok(0);
     }
     let mut options = options.session();
@@ -108,11 +112,13 @@ fn in_tracer(
         report,
         maps: done.maps,
         functions: done.functions,
+        probes: done.points,
+        drain: Drain::new(formats(program)),
         start: sys::clock(libc::CLOCK_BOOTTIME),
         point: PointId(0),
         exit: None,
         failed: None,
-        warned: Vec::new(),
+        warned: HashMap::new(),
     };
     let mut checks = Checks::default();
     let others = program.actions.iter().flat_map(|action| &action.points);
@@ -147,6 +153,7 @@ fn in_tracer(
     }
     run::say_what_stayed(options, &detached);
     ended?;
+    runner.take_records(true)?;
     let status = runner.exit.unwrap_or(0);
     runner.run(at(Point::End))?;
     runner.print_all()?;
@@ -192,11 +199,13 @@ fn wait(
             }
         }
         let due = intervals.iter().map(|(_, _, due)| *due);
-        let deadline = due.chain([upkeep.next()]).min();
+        let records = runner.drain.next(&runner.session);
+        let deadline = due.chain([upkeep.next()]).chain(records).min();
         match runner.session.wait(deadline) {
             Event::Time => {}
             event => return Ok(Some(event)),
         }
+        runner.take_records(false)?;
         upkeep.learn(&runner.session);
         for (point, step, due) in &mut intervals {
             let now = Instant::now();
@@ -208,6 +217,12 @@ fn wait(
         }
     }
     Ok(None)
+}
+
+/// Numbers of the formats that each action writes.
+fn formats(program: &Program) -> Vec<Vec<u32>> {
+    let of = |action: &ir::Action| action.formats().map(|format| format.0).collect();
+    program.actions.iter().map(of).collect()
 }
 
 fn say_what_was_warned(options: &SessionOptions, runner: &Runner<'_>) {
@@ -223,12 +238,9 @@ fn say_what_was_warned(options: &SessionOptions, runner: &Runner<'_>) {
             Warning::Fuel,
             "a block's loops went round too often, and it was ended",
         ),
-        (
-            Warning::Unreadable,
-            "a block outside uprobes read memory of no process",
-        ),
+        (Warning::Unreadable, "memory could not be read"),
     ] {
-        let times = runner.warned.iter().filter(|one| **one == warning).count();
+        let times = runner.warned.get(&warning).copied().unwrap_or(0);
         if times > 0 {
             eprintln!("lancet: {text} ({times} times)");
         }

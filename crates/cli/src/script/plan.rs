@@ -1,10 +1,16 @@
 //! From a program's uprobe blocks to sites and consumers.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, anyhow, bail};
 use lancet_abi::units::Pid;
-use lancet_engine::{Consumer, Key, Kind, MapHandle, ProbeId, Refused, Session, Value};
+use lancet_engine::scripts::{Scripts, Shared};
+use lancet_engine::{
+    Binary, Consumer, Key, Kind, MapHandle, ProbeId, Refused, Session, Value, possible_cpus,
+};
 use lancet_script::ir::{
-    Action, Agg, Cheap, CheapKey, Fact, Function, MissingProbes, Point, Program,
+    Action, Agg, Cheap, CheapKey, Fact, Function, MapId, MapKind, MissingProbes, Point, PointId,
+    Program,
 };
 use lancet_symbols::Site;
 
@@ -16,12 +22,16 @@ use crate::probes::{self, Found};
 pub(super) struct Plan {
     pub(super) found: Vec<Found>,
     blocks: Vec<Block>,
+    scripts: Option<Arc<Scripts>>,
 }
 
 struct Block {
-    steps: Vec<Cheap>,
-    /// A file's place in `found`, and sites in it.
-    sites: Vec<(usize, Vec<Site>)>,
+    /// The action's number.
+    number: usize,
+    /// Hand-made code for all of it; none: the action is compiled.
+    steps: Option<Vec<Cheap>>,
+    /// A point, its file's place in `found`, and sites in it.
+    sites: Vec<(PointId, usize, Vec<Site>)>,
 }
 
 /// What was registered.
@@ -33,22 +43,29 @@ pub(super) struct Registered {
     pub(super) maps: Vec<State>,
     /// Names that numbers in keys stand for.
     pub(super) functions: Vec<String>,
+    /// Attach points by their ids; behind those of the program, what wildcards stand for.
+    pub(super) points: Vec<String>,
     handles: Vec<(usize, Kind, Key, MapHandle)>,
 }
 
-/// Finds all sites; what is missing is told as the program's configuration says.
+/// Finds all sites and compiles all actions; what is missing is told as the program's
+/// configuration says.
 pub(super) fn plan(program: &Program, pid: Option<Pid>) -> Result<Plan> {
+    let lru = program.maps.iter().find(|map| map.kind == MapKind::LruHash);
+    if let Some(map) = lru {
+        bail!(
+            "not yet: {} is a map that replaces its oldest entries; declare it as a hash",
+            map.name
+        );
+    }
     let mut plan = Plan::default();
-    for action in program
-        .actions
-        .iter()
-        .filter(|action| in_target(program, action))
-    {
-        let steps = action
-            .steps()
-            .ok_or_else(|| anyhow!("not yet in a uprobe: anything but aggregation steps"))?;
+    let steps = cheap_actions(program);
+    for (number, action) in program.actions.iter().enumerate() {
+        if !in_target(program, action) {
+            continue;
+        }
         let mut sites = Vec::new();
-        for point in &action.points {
+        for &point in &action.points {
             let Point::Uprobe {
                 file,
                 function,
@@ -61,7 +78,7 @@ pub(super) fn plan(program: &Program, pid: Option<Pid>) -> Result<Plan> {
                 .and_then(|text| probes::find_one(&text, pid, &mut plan.found))
                 .with_context(|| format!("cannot attach {spelling}"));
             match (found, program.config.missing_probes) {
-                (Ok(found), _) => sites.push(found),
+                (Ok((place, found)), _) => sites.push((point, place, found)),
                 (Err(error), MissingProbes::Error) => return Err(error),
                 (Err(error), MissingProbes::Warn) => {
                     eprintln!("lancet: {}", crate::report::sentence(&error));
@@ -69,9 +86,98 @@ pub(super) fn plan(program: &Program, pid: Option<Pid>) -> Result<Plan> {
                 (Err(_), MissingProbes::Ignore) => {}
             }
         }
-        plan.blocks.push(Block { steps, sites });
+        plan.blocks.push(Block {
+            number,
+            steps: steps[number].clone(),
+            sites,
+        });
     }
+    plan.scripts = Some(compile(program, &steps)?);
     Ok(plan)
+}
+
+/// The actions that are aggregation steps with hand-made code, as these; none for all others.
+///
+/// What a compiled action reads or changes lies in a table, so whoever else updates the same map
+/// in a target is compiled too.
+fn cheap_actions(program: &Program) -> Vec<Option<Vec<Cheap>>> {
+    let mut steps: Vec<Option<Vec<Cheap>>> = program
+        .actions
+        .iter()
+        .map(|action| {
+            action
+                .steps()
+                .filter(|steps| !steps.is_empty() && steps.iter().all(has_code))
+        })
+        .collect();
+    loop {
+        let compiled =
+            |number: usize, action: &Action| steps[number].is_none() && in_target(program, action);
+        let tables: Vec<MapId> = program
+            .actions
+            .iter()
+            .enumerate()
+            .filter(|(number, action)| compiled(*number, action))
+            .flat_map(|(_, action)| action.maps())
+            .collect();
+        let mixed = steps
+            .iter()
+            .position(|of| of.iter().flatten().any(|step| tables.contains(&step.map)));
+        match mixed {
+            Some(number) => steps[number] = None,
+            None => return steps,
+        }
+    }
+}
+
+/// Whether there is hand-made code for a step.
+fn has_code(step: &Cheap) -> bool {
+    let is_value = |of| value(of).is_ok();
+    let agg = match step.agg {
+        Agg::Count => true,
+        Agg::Sum | Agg::Hist { bits: 0 } => is_value(step.value),
+        _ => false,
+    };
+    let key = match step.key {
+        CheapKey::None | CheapKey::Fact(Fact::Func | Fact::Tid) => true,
+        key => is_value(key),
+    };
+    agg && key
+}
+
+fn compile(program: &Program, steps: &[Option<Vec<Cheap>>]) -> Result<Arc<Scripts>> {
+    let cpus = possible_cpus();
+    let used: Vec<MapId> = program
+        .actions
+        .iter()
+        .enumerate()
+        .filter(|(number, action)| steps[*number].is_none() || !in_target(program, action))
+        .flat_map(|(_, action)| action.maps())
+        .collect();
+    let compiled =
+        |number: usize| steps[number].is_none() && in_target(program, &program.actions[number]);
+    let shared =
+        Shared::new(program, |map| used.contains(&map), compiled, cpus).ok_or_else(|| {
+            anyhow!("the script's maps are too large: lower max_map_keys or max_strlen")
+        })?;
+    Ok(Scripts::compile(program, compiled, shared, cpus)?)
+}
+
+/// What a program is turned into, for people to read.
+pub(super) fn listing(program: &Program) -> Result<String> {
+    let steps = cheap_actions(program);
+    let scripts = compile(program, &steps)?;
+    let mut text = format!("{program}");
+    for (number, action) in program.actions.iter().enumerate() {
+        let point = action.points.first().map(|p| &program.points[p.index()]);
+        let name = point.map_or("", Point::spelling);
+        if let Some(code) = scripts.listing(number) {
+            text.push_str(&format!("\n{name}: machine code\n{code}"));
+        } else if steps[number].is_some() && in_target(program, action) {
+            text.push_str(&format!("\n{name}: made at each site\n"));
+        }
+    }
+    Ok(text)
 }
 
 fn in_target(program: &Program, action: &Action) -> bool {
@@ -102,26 +208,27 @@ impl Plan {
         self.found.iter().all(|file| file.sites.is_empty())
     }
 
-    /// Registers every step at every site.
+    /// Registers every block at every site, in the order of the blocks.
     pub(super) fn register(&self, program: &Program, session: &mut Session) -> Result<Registered> {
         let mut done = Registered::default();
         done.maps.resize_with(program.maps.len(), State::default);
+        done.points = program
+            .points
+            .iter()
+            .map(|p| p.spelling().to_owned())
+            .collect();
+        if let Some(scripts) = &self.scripts {
+            session.load(Arc::clone(scripts))?;
+        }
         for block in &self.blocks {
-            for (place, sites) in &block.sites {
-                for (number, step) in block.steps.iter().enumerate() {
-                    let consumer = done.consumer(program, session, step)?;
-                    let binary = &self.found[*place].binary;
-                    let results = session.register_sites(binary, sites.clone(), consumer)?;
-                    let mut probes = Vec::new();
-                    for (result, site) in results.into_iter().zip(sites) {
-                        match result {
-                            Ok(probe) => probes.push((probe, done.function(&site.name))),
-                            Err(why) if number == 0 => done.refused.push(why),
-                            Err(_) => {}
-                        }
+            for (point, place, sites) in &block.sites {
+                let binary = &self.found[*place].binary;
+                match &block.steps {
+                    Some(steps) => done.register_steps(program, session, steps, binary, sites)?,
+                    None => {
+                        let at = (block.number, *point);
+                        done.register_action(program, session, at, binary, sites)?;
                     }
-                    done.probes += if number == 0 { probes.len() } else { 0 };
-                    done.counts(step, probes);
                 }
             }
         }
@@ -130,6 +237,78 @@ impl Plan {
 }
 
 impl Registered {
+    fn register_steps(
+        &mut self,
+        program: &Program,
+        session: &mut Session,
+        steps: &[Cheap],
+        binary: &Arc<Binary>,
+        sites: &[Site],
+    ) -> Result<()> {
+        for (number, step) in steps.iter().enumerate() {
+            let consumer = self.consumer(program, session, step)?;
+            let results = session.register_sites(binary, sites.to_vec(), consumer)?;
+            let mut probes = Vec::new();
+            for (result, site) in results.into_iter().zip(sites) {
+                match result {
+                    Ok(probe) => probes.push((probe, self.function(&site.name))),
+                    Err(why) if number == 0 => self.refused.push(why),
+                    Err(_) => {}
+                }
+            }
+            self.probes += if number == 0 { probes.len() } else { 0 };
+            self.counts(step, probes);
+        }
+        Ok(())
+    }
+
+    fn register_action(
+        &mut self,
+        program: &Program,
+        session: &mut Session,
+        (action, point): (usize, PointId),
+        binary: &Arc<Binary>,
+        sites: &[Site],
+    ) -> Result<()> {
+        for site in sites {
+            let consumer = Consumer::Run {
+                action: action as u32,
+                probe: self.point(program, point, site),
+                func: self.function(&site.name) as u32,
+            };
+            let results = session.register_sites(binary, vec![site.clone()], consumer)?;
+            for result in results {
+                match result {
+                    Ok(_) => self.probes += 1,
+                    Err(why) => self.refused.push(why),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The id that stands for the point at this site: where the point has wildcards, one of its own.
+    fn point(&mut self, program: &Program, point: PointId, site: &Site) -> u32 {
+        let Point::Uprobe {
+            file,
+            function: Function::Symbol { name, .. },
+            ..
+        } = &program.points[point.index()]
+        else {
+            return point.0;
+        };
+        if !name.contains('*') {
+            return point.0;
+        }
+        let spelling = format!("uprobe:{file}:{}", site.name);
+        let known = self.points.iter().position(|known| *known == spelling);
+        let at = known.unwrap_or_else(|| {
+            self.points.push(spelling);
+            self.points.len() - 1
+        });
+        at as u32
+    }
+
     fn function(&mut self, name: &str) -> i64 {
         let known = self.functions.iter().position(|known| known == name);
         let at = known.unwrap_or_else(|| {

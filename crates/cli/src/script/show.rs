@@ -10,6 +10,8 @@ pub(super) struct Names<'a> {
     pub(super) program: &'a Program,
     /// Functions by the number that stands for them in values.
     pub(super) functions: &'a [String],
+    /// Attach points by their ids.
+    pub(super) probes: &'a [String],
 }
 
 pub(super) fn word(bytes: &[u8]) -> i64 {
@@ -80,10 +82,8 @@ impl Names<'_> {
     }
 
     fn probe(&self, id: i64) -> String {
-        let point = usize::try_from(id)
-            .ok()
-            .and_then(|id| self.program.points.get(id));
-        point.map_or_else(String::new, |point| point.spelling().to_owned())
+        let name = usize::try_from(id).ok().and_then(|id| self.probes.get(id));
+        name.cloned().unwrap_or_default()
     }
 
     fn function(&self, id: i64) -> String {
@@ -100,6 +100,20 @@ impl Names<'_> {
             text.push_str(&self.program.config.str_trunc_trailer);
         }
         text
+    }
+
+    /// The texts of a join: how many, then each.
+    pub(super) fn join(&self, separator: &str, fields: &[Field], record: &[u8]) -> String {
+        let Some((number, texts)) = fields.split_first() else {
+            return String::new();
+        };
+        let number = word(of(number, record)).max(0) as usize;
+        let texts: Vec<String> = texts
+            .iter()
+            .take(number)
+            .map(|field| self.string(of(field, record)))
+            .collect();
+        texts.join(separator)
     }
 
     /// The text of a printf.

@@ -12,6 +12,8 @@ pub(super) enum Holds {
     FlagsInAh,
     /// The same, and OF in AL.
     Flags,
+    /// An address in the process's scratch slots.
+    Slot,
     Anything,
 }
 
@@ -33,6 +35,8 @@ pub(super) struct State {
     pub(super) registers: [Holds; 16],
     /// By depth, in words.
     stack: [Option<Holds>; WORDS],
+    /// What the thread's scratch slot keeps of the registers, by number.
+    pub(super) kept: [Holds; 16],
     pub(super) depth: i64,
     pub(super) flags: FlagState,
 }
@@ -42,6 +46,7 @@ impl State {
         Self {
             registers: std::array::from_fn(|n| Holds::Original(R::RAX + n as u32)),
             stack: [None; WORDS],
+            kept: [Holds::Anything; 16],
             depth: 0,
             flags: FlagState::Original,
         }
@@ -96,11 +101,21 @@ impl State {
         }
     }
 
+    /// After a function that changes these registers, by number, and flags, but neither stack nor
+    /// what the slot keeps.
+    pub(super) fn call(&mut self, changed: &[usize]) {
+        for number in changed.iter().filter(|n| **n != R::RSP.number()) {
+            self.registers[*number] = Holds::Anything;
+        }
+        self.flags = FlagState::Anything;
+    }
+
     /// What holds whichever way control came; `None` where the depths differ.
     pub(super) fn join(&self, other: &Self) -> Option<Self> {
         let both = |a: Holds, b: Holds| if a == b { a } else { Holds::Anything };
         let registers = std::array::from_fn(|n| both(self.registers[n], other.registers[n]));
         let stack = std::array::from_fn(|n| Some(both(self.stack[n]?, other.stack[n]?)));
+        let kept = std::array::from_fn(|n| both(self.kept[n], other.kept[n]));
         let flags = if self.flags == other.flags {
             self.flags
         } else {
@@ -109,6 +124,7 @@ impl State {
         (self.depth == other.depth).then_some(Self {
             registers,
             stack,
+            kept,
             depth: self.depth,
             flags,
         })

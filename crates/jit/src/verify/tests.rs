@@ -17,6 +17,7 @@ fn env() -> Env {
         mode: RuntimeAddr(0x7fff_0000_0000),
         region: RuntimeAddr(0x100_0000),
         layout: b.build(4).unwrap(),
+        script: None,
         check: false,
     }
 }
@@ -26,6 +27,7 @@ fn raw(bytes: &[u8]) -> Result<(), JitError> {
         bytes: bytes.to_vec(),
         entry: 0,
         end: bytes.len() as u32,
+        functions: 0,
     };
     verify(&code, &env(), AT)
 }

@@ -17,7 +17,10 @@ unsafe extern "C" {
 const ROOM: usize = 1 << 20;
 
 /// Whether this suite's code asserts its invariants.
-pub const CHECKED: bool = !matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"exec" | b"hit_cost");
+pub const CHECKED: bool = !matches!(
+    env!("CARGO_CRATE_NAME").as_bytes(),
+    b"exec" | b"hit_cost" | b"scripts"
+);
 
 /// One session in this process. Mapped until the process ends: a thread's rseq
 /// pointer may refer to its code for as long.
@@ -114,6 +117,7 @@ impl World {
             mode: RuntimeAddr(mode as u64),
             region: RuntimeAddr(base as u64),
             layout,
+            script: None,
             check: CHECKED,
         };
         Self {
@@ -130,6 +134,28 @@ impl World {
         // SAFETY: mapped for good, written by atomics or by emitted code.
         let memory = unsafe { Shared::new(self.base, layout.size() as usize) };
         Region::with_layout(memory, layout).unwrap()
+    }
+
+    /// Lets a script's actions run, and gives them memory.
+    pub fn set_script(&mut self, scripts: std::sync::Arc<lancet_jit::script::Scripts>) {
+        let length = scripts.scratch_size() as usize;
+        let at = map(0, length, libc::MAP_PRIVATE);
+        let scratch = lancet_jit::Scratch {
+            at: RuntimeAddr(at as u64),
+        };
+        self.env.script = Some((scripts, scratch));
+    }
+
+    /// The whole region.
+    pub fn memory(&self) -> Shared<'static> {
+        // SAFETY: mapped for good, written by atomics or by emitted code.
+        unsafe { Shared::new(self.base, self.env.layout.size() as usize) }
+    }
+
+    /// The same, to be written.
+    pub fn memory_mut(&self) -> lancet_abi::memory::SharedMut<'static> {
+        // SAFETY: as above.
+        unsafe { lancet_abi::memory::SharedMut::new(self.base, self.env.layout.size() as usize) }
     }
 
     /// Invariants that hits found broken, and how often.

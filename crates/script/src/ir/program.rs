@@ -336,6 +336,30 @@ impl Action {
         self.buffers[id.index()]
     }
 
+    /// Whether it takes entries of this map away.
+    pub fn deletes_from(&self, from: MapId) -> bool {
+        let mut insts = self.blocks.iter().flat_map(|block| &block.insts);
+        insts.any(|inst| matches!(inst, Inst::MapDelete { map, .. } if *map == from))
+    }
+
+    /// The maps that its code looks into or changes.
+    pub fn maps(&self) -> impl Iterator<Item = MapId> + '_ {
+        let insts = self.blocks.iter().flat_map(|block| &block.insts);
+        insts.filter_map(|inst| match inst {
+            Inst::MapGet { map, .. }
+            | Inst::MapGetBytes { map, .. }
+            | Inst::MapSet { map, .. }
+            | Inst::MapSetBytes { map, .. }
+            | Inst::MapUpdate { map, .. }
+            | Inst::Aggregate { map, .. }
+            | Inst::MapDelete { map, .. }
+            | Inst::MapHas { map, .. }
+            | Inst::MapLen { map, .. }
+            | Inst::MapNext { map, .. } => Some(*map),
+            _ => None,
+        })
+    }
+
     /// Ids of the formats whose records it may write.
     pub fn formats(&self) -> impl Iterator<Item = FormatId> + '_ {
         self.blocks

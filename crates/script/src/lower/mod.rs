@@ -14,7 +14,6 @@ mod maps;
 mod output;
 mod points;
 mod settings;
-mod steps;
 mod stmt;
 mod text;
 
@@ -40,8 +39,6 @@ const SCRATCH: u64 = 256 * 1024;
 pub struct Options {
     /// Positional parameters.
     pub params: Vec<String>,
-    /// Refuses what the engine's fused actions can't do: in uprobe blocks all but aggregation steps, and some kinds of maps.
-    pub steps_only: bool,
 }
 
 #[derive(Default)]
@@ -97,9 +94,6 @@ pub(crate) fn lower(tree: &Tree, options: &Options, broken: bool) -> (Program, V
                     Span::default(),
                     "types of maps and variables depend on each other without end",
                 ));
-            }
-            if options.steps_only {
-                lower.only_fused_maps();
             }
             lower.finish_maps();
             return (lower.program, lower.diags);
@@ -164,9 +158,6 @@ impl Lower<'_> {
                 }
                 Err(error) => self.tell(error),
             }
-        }
-        if self.options.steps_only && !target.is_empty() {
-            self.only_steps(probe);
         }
         let all_wrong = target.is_empty() && tracer.is_empty();
         for (points, in_target) in [(target, true), (tracer, false)] {

@@ -1,0 +1,157 @@
+//! What a script keeps in the region: warnings, maps, rings.
+
+use lancet_abi::ring::RingLayout;
+use lancet_abi::table::TableLayout;
+use lancet_script::ir::{Agg, MapId, MapValue, Program, Warning};
+
+/// Bytes of a record before its fields: the slot's turn is not part of it.
+pub const RECORD_HEAD: u32 = 16;
+/// Bytes of one CPU's ring, about.
+const RING: u32 = 1 << 20;
+const LEAST_SLOTS: u32 = 64;
+/// Words of each action: one for each kind of [`Count`].
+const COUNTS: u64 = 8;
+/// What the script begins with: one line, then the actions' counts.
+const HEAD: u64 = 64;
+
+/// What is counted of one action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Hits that found all scratch slots of their process taken.
+    Skipped,
+    /// Records that found the ring full.
+    Lost,
+    /// A warning of the language.
+    Warning(Warning),
+}
+
+impl Count {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [
+        Self::Skipped,
+        Self::Lost,
+        Self::Warning(Warning::Unreadable),
+        Self::Warning(Warning::DivisionByZero),
+        Self::Warning(Warning::MapFull),
+        Self::Warning(Warning::Fuel),
+    ];
+
+    fn index(self) -> u64 {
+        Self::ALL.iter().position(|one| *one == self).unwrap_or(0) as u64
+    }
+}
+
+/// Where everything of a script lies, from the begin of the region's part for scripts on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    tables: Vec<TableLayout>,
+    rings: Vec<RingLayout>,
+    size: u64,
+}
+
+impl Shared {
+    /// The layout of a program's data, with a ring for each of so many CPUs; `None` where it has no
+    /// place in any region. `used` says which maps anybody keeps anything in, `compiled` which
+    /// actions run in targets.
+    #[must_use]
+    pub fn new(
+        program: &Program,
+        used: impl Fn(MapId) -> bool,
+        compiled: impl Fn(usize) -> bool,
+        cpus: u32,
+    ) -> Option<Self> {
+        let in_target = || {
+            let numbered = program.actions.iter().enumerate();
+            numbered
+                .filter(|(number, _)| compiled(*number))
+                .map(|(_, action)| action)
+        };
+        let mut end = HEAD + 8 * COUNTS * program.actions.len() as u64;
+        let mut tables = Vec::new();
+        for (map, id) in program.maps.iter().zip(0..) {
+            end = end.next_multiple_of(64);
+            let deletes = in_target().any(|action| action.deletes_from(MapId(id)));
+            let words = value_words(&map.value)?;
+            let key = map.key_size.div_ceil(8);
+            let capacity = if used(MapId(id)) { map.capacity } else { 1 };
+            let table = TableLayout::new(end, key, words, capacity, deletes)?;
+            end = end.checked_add(table.size())?;
+            tables.push(table);
+        }
+        let largest = in_target()
+            .flat_map(|action| action.formats())
+            .map(|format| program.formats[format.index()].size())
+            .max();
+        let mut rings = Vec::new();
+        for _ in 0..if largest.is_some() { cpus } else { 0 } {
+            let stride = 8 + RECORD_HEAD + largest.unwrap_or(0).next_multiple_of(8);
+            let ring = RingLayout {
+                at: end.next_multiple_of(64),
+                slots: (RING / stride).next_power_of_two().max(LEAST_SLOTS),
+                stride,
+            };
+            end = ring.at.checked_add(ring.size())?;
+            rings.push(ring);
+        }
+        Some(Self {
+            tables,
+            rings,
+            size: end.next_multiple_of(64),
+        })
+    }
+
+    /// Bytes of it all.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Offset of the boot time in nanoseconds at which the program began.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        0
+    }
+
+    /// Offset of one of an action's counts.
+    #[must_use]
+    pub fn count(&self, action: usize, count: Count) -> u64 {
+        HEAD + 8 * (COUNTS * action as u64 + count.index())
+    }
+
+    /// A map's table.
+    #[must_use]
+    pub fn table(&self, map: MapId) -> &TableLayout {
+        &self.tables[map.index()]
+    }
+
+    /// The rings, by CPU; none where no action in a target writes records.
+    #[must_use]
+    pub fn rings(&self) -> &[RingLayout] {
+        &self.rings
+    }
+}
+
+/// Words of a map's value.
+fn value_words(value: &MapValue) -> Option<u32> {
+    Some(match value {
+        MapValue::Field(field) => field.size.div_ceil(8).max(1),
+        MapValue::Agg { agg, .. } => match agg {
+            Agg::Count | Agg::Sum | Agg::Min | Agg::Max => 1,
+            Agg::Avg | Agg::Stats => 2,
+            Agg::Hist { bits } => hist_buckets(*bits),
+            Agg::Lhist { min, max, step } => {
+                let buckets = max.checked_sub(*min)?.checked_div(*step)?.checked_add(2)?;
+                u32::try_from(buckets).ok()?
+            }
+        },
+    })
+}
+
+/// Buckets of a histogram of powers of two, each cut into `2^bits`: negative values, then one for
+/// each value up to `2^(bits+1)`, then the parts of each further power.
+#[must_use]
+pub fn hist_buckets(bits: u8) -> u32 {
+    let parts = 1u32 << bits;
+    // Values below `parts` stand for themselves; each power from `bits` to 62 has `parts` parts.
+    1 + parts + (63 - u32::from(bits)) * parts
+}
