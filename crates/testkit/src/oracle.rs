@@ -46,12 +46,18 @@ impl Bpftrace {
     /// When bpftrace does not attach.
     #[must_use]
     pub fn start_at(pid: Pid, sites: &[String], action: &str) -> Self {
-        // What BEGIN prints is read only once every probe is attached.
         let probes: Vec<String> = sites.iter().map(|site| format!("uprobe:{site}")).collect();
-        let script = format!(
-            "BEGIN {{ printf(\"counting\\n\"); }} {} {{ {action} }}",
-            probes.join(",")
-        );
+        Self::start_program(pid, &format!("{} {{ {action} }}", probes.join(",")))
+    }
+
+    /// As [`start`](Self::start), with a whole program, which has no BEGIN block.
+    ///
+    /// # Panics
+    /// When bpftrace does not attach.
+    #[must_use]
+    pub fn start_program(pid: Pid, program: &str) -> Self {
+        // What BEGIN prints is read only once every probe is attached.
+        let script = format!("BEGIN {{ printf(\"counting\\n\"); }} {program}");
         let pid = pid.to_string();
         let words = ["-B", "line", "-p", &pid, "-e", &script];
         let mut tracer = Running::spawn_silent(Path::new("bpftrace"), &words)
@@ -60,7 +66,7 @@ impl Bpftrace {
             match tracer.line_within(PATIENCE) {
                 Ok(line) if line == "counting" => return Self(tracer),
                 Ok(_) => {}
-                Err(error) => panic!("bpftrace does not attach to {sites:?} of {pid}: {error}"),
+                Err(error) => panic!("bpftrace does not attach to {pid}: {error}: {program}"),
             }
         }
     }
