@@ -104,6 +104,83 @@ fn json_has_one_object_a_line() {
     assert_eq!(objects[2]["data"]["@"]["f"], 2000);
 }
 
+/// The number behind a row's name.
+fn counted(out: &str, row: &str) -> u64 {
+    let line = out.lines().find_map(|line| line.strip_prefix(row));
+    line.and_then(|rest| rest.trim_start_matches(": ").parse().ok())
+        .unwrap_or_else(|| panic!("no {row} in {out}"))
+}
+
+#[test]
+fn compiled_blocks_are_exact_under_threads() {
+    let file = calls();
+    let script = format!(
+        "uprobe:{file}:f {{ @n++; @k[arg0 % 7] = count(); @a = avg(arg0); $x = arg0; if ($x & 1) {{ @odd += $x; }} }}
+         uprobe:{file}:g /arg0 % 10 == 3/ {{ @threes[tid] = count(); printf(\"hit %d %d\\n\", arg0, arg1); }}
+         uprobe:{file}:h {{ @h = count(); }} uprobe:{file}:h {{ @again++; }}
+         END {{ printf(\"%d keys\\n\", len(@k)); }}"
+    );
+    let ended = on_calls(&[], &script);
+    let out = &ended.out;
+    assert_eq!(counted(out, "@n"), 2000);
+    assert_eq!(
+        (0..7)
+            .map(|k| counted(out, &format!("@k[{k}]")))
+            .sum::<u64>(),
+        2000
+    );
+    assert_eq!(counted(out, "@a"), 499);
+    assert_eq!(counted(out, "@odd"), 2 * 250_000);
+    assert_eq!((counted(out, "@h"), counted(out, "@again")), (2001, 2001));
+    let said: Vec<&str> = out
+        .lines()
+        .filter(|line| line.starts_with("hit "))
+        .collect();
+    assert_eq!(said.len(), 200, "{out}");
+    assert!(said.iter().all(|line| {
+        let words: Vec<u64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
+        words[0] % 10 == 3 && words[1] == words[0] + 1
+    }));
+    assert!(out.contains("7 keys"), "{out}");
+    let threads = out.lines().filter(|line| line.starts_with("@threes["));
+    assert_eq!(threads.count(), 2);
+}
+
+/// Children share the maps of their parent, and are counted as themselves.
+#[test]
+fn forked_children_write_into_the_same_maps() {
+    let mut family = Running::start("family", &[]);
+    let pid = family.pid();
+    let file = target("family").display().to_string();
+    let script = format!(
+        "uprobe:{file}:family_function {{ @n = count(); @by[pid, comm] = count(); @x++; }}"
+    );
+    let session = Lancet::start(&["-p", &pid.to_string(), "-e", &script]);
+    for _ in 0..3 {
+        assert!(family.ask("fork").starts_with("child "));
+    }
+    assert_eq!(family.ask("go 500"), "calls 2000");
+    let ended = session.stop();
+    let _ = family.finish_ok();
+    assert_eq!(counted(&ended.out, "@n"), 2000, "{}", ended.out);
+    assert_eq!(counted(&ended.out, "@x"), 2000);
+    let rows: Vec<&str> = ended
+        .out
+        .lines()
+        .filter(|l| l.starts_with("@by["))
+        .collect();
+    assert_eq!(rows.len(), 4, "{}", ended.out);
+    assert!(
+        rows.iter().all(|row| row.ends_with(", family]: 500")),
+        "{rows:?}"
+    );
+    assert!(
+        rows.iter()
+            .any(|row| row.starts_with(&format!("@by[{pid}, "))),
+        "{rows:?}"
+    );
+}
+
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -368,3 +368,36 @@ fn other_namespaces_and_users() {
         probe_guarded(guarded, inner.map_or(pid, Pid), what);
     }
 }
+
+/// Texts are read, maps written and records made while threads hammer the functions; then all of
+/// it is taken out again, or the tracer is killed.
+#[test]
+fn compiled_actions_come_and_go_under_load() {
+    let program = target("hammer");
+    let mut hammer = Running::spawn(&program, &["3"]).unwrap();
+    let pid = hammer.pid();
+    let site = probe(&program, "hammer_*");
+    let script = format!(
+        "uprobe:{site} {{ @c[func, arg0 % 5] = count(); @s = str(arg0); @d[tid] = nsecs; printf(\"%d\\n\", arg0); }}
+         uprobe:{site} /@d[tid]/ {{ delete(@d[tid]); }}"
+    );
+    let (threads, descriptors) = (thread_count(pid).unwrap(), fd_count(pid).unwrap());
+    for round in 0..rounds(8) {
+        let session = Lancet::script(&script, pid).attached();
+        assert!(hammer.ask("calls").starts_with("calls "), "round {round}");
+        if round % 2 == 0 {
+            let (status, text) = session.interrupt();
+            assert!(status.success(), "round {round}: {text}");
+            assert!(text.contains("@c[hammer_"), "round {round}: {text}");
+        } else {
+            // The guardian takes the probes out.
+            assert!(signal(session.tracer().expect("it runs"), Signal::KILL));
+            let _ = session.end();
+        }
+        assert_untouched(pid, &format!("round {round}"));
+        assert_eq!(smaps_summary(pid).unwrap().writable_and_executable, 0);
+    }
+    assert_eq!(thread_count(pid).unwrap(), threads);
+    assert_eq!(fd_count(pid).unwrap(), descriptors);
+    let _ = hammer.finish_ok();
+}

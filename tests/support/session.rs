@@ -98,6 +98,13 @@ impl Lancet {
     }
 
     /// The guardian: what the user started.
+    /// Runs a script on a process.
+    pub(crate) fn script(script: &str, pid: Pid) -> Self {
+        let mut command = Command::new(LANCET);
+        command.args(["-p", &pid.to_string(), "-e", script]);
+        Self::start(command.stdin(Stdio::null()))
+    }
+
     pub(crate) fn guardian(&self) -> Pid {
         Pid(self.child.id().cast_signed())
     }

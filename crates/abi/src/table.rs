@@ -25,8 +25,8 @@
 //! - Values of several words that belong together (a text) are read and written under the lock in
 //!   every table.
 //!
-//! A lock that is not free after [`SPINS`] tries (its holder was stopped or killed) drops the
-//! operation, which is counted.
+//! A lock that is not free after [`SPINS`] tries (its holder was stopped or killed), or that the
+//! thread itself holds (a signal's handler interrupted it), drops the operation, which is counted.
 
 use crate::memory::{Memory, RingMemory};
 
@@ -286,6 +286,9 @@ impl<M: TableMemory + ?Sized> Table<'_, M> {
         for _ in 0..SPINS {
             if self.replace(at, 0, self.who) {
                 return Some(at);
+            }
+            if self.word(at) == self.who {
+                break;
             }
             core::hint::spin_loop();
         }

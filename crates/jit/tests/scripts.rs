@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use common::{SITE, State, World, back, cpus, run_in};
+use common::{Hit, SITE, State, World, back, cpus, run_in};
 use lancet_abi::Memory;
 use lancet_abi::layout::LayoutBuilder;
 use lancet_abi::ring::{Consumer, Next};
@@ -525,4 +525,280 @@ impl Pages {
             0xffff_8000_0000_0000,
         ]
     }
+}
+
+fn rounds(short: u64) -> u64 {
+    let long = std::env::var("LANCET_ROUNDS").ok();
+    long.and_then(|n| n.parse().ok()).unwrap_or(short)
+}
+
+/// The number of all value words `at` of a map.
+fn sum(part: &Part, map: u32, at: usize) -> u64 {
+    let table = *part.shared().table(MapId(map));
+    part.table(&table)
+        .values()
+        .map(|value| word(value, at))
+        .sum()
+}
+
+/// What a map's table says that it dropped.
+fn dropped(part: &Part, map: u32) -> u64 {
+    let at = part.shared().table(MapId(map)).at;
+    part.word(at + lancet_abi::table::FULL) + part.word(at + lancet_abi::table::LOCKED_OUT)
+}
+
+/// Four threads, each interrupted all the time by a handler that hits too: every update is in the
+/// map, or counted as dropped or skipped.
+#[test]
+fn b033_updates_are_exact_under_threads_and_signals() {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static HANDLER: OnceLock<Hit> = OnceLock::new();
+    static SIGNALS: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn handler(_: i32) {
+        if let Some(hit) = HANDLER.get() {
+            hit(3);
+            SIGNALS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    const THREADS: u64 = 4;
+    let program = program(
+        "uprobe:/bin/true:main { @n = count(); @k[arg0 % 5] = count(); @a = avg(arg0); @m = max(arg0);
+            $v = arg0 % 3; if ($v == 1) { @odd[$v, arg0 % 7] = sum(1); }
+            @x++; @d[arg0 % 4] = arg0; delete(@d[arg0 % 4]); }",
+    );
+    let mut part = Part(world(&program));
+    let run = Action::Run {
+        action: 0,
+        probe: 0,
+        func: 0,
+    };
+    let hit = part.0.hit(&[run], Form::Fused);
+    HANDLER.get_or_init(|| hit);
+    // SAFETY: the handler touches atomics and emitted code only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        let set = libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut());
+        assert_eq!(set, 0);
+    }
+    let each = rounds(200_000);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let _alarms = common::Alarms::start(50);
+                common::repeat(hit, each);
+            });
+        }
+    });
+    let signals = SIGNALS.load(Ordering::Relaxed);
+    assert!(signals > 20, "only {signals} signals");
+    let skipped = part.word(part.shared().count(0, Count::Skipped));
+    let hits = THREADS * each + signals - skipped;
+    let names: Vec<&str> = program.maps.iter().map(|map| map.name.as_str()).collect();
+    let id = |name: &str| names.iter().position(|n| *n == name).unwrap() as u32;
+    assert_eq!(sum(&part, id("@n"), 0), hits);
+    assert_eq!(sum(&part, id("@x"), 0), hits);
+    assert_eq!(sum(&part, id("@k"), 0) + dropped(&part, id("@k")), hits);
+    assert_eq!(sum(&part, id("@a"), 1), hits);
+    assert_eq!(sum(&part, id("@m"), 0), each - 1);
+    let ones = |n: u64| (0..n).filter(|v| v % 3 == 1).count() as u64;
+    let odd = sum(&part, id("@odd"), 0) + dropped(&part, id("@odd"));
+    assert!(odd <= THREADS * ones(each) && odd + skipped >= THREADS * ones(each));
+    assert!(
+        sum(&part, id("@d"), 0) < each * 4,
+        "entries of a handler may stay"
+    );
+}
+
+/// b131: pointers into memory that comes and goes, of every protection.
+#[test]
+fn b131_a_pointer_that_faults_never_reaches_the_target() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let program = program(
+        "uprobe:/bin/true:main { @t[str(arg0)] = count(); @i = sum(*(uint32*)arg0); @b = buf(arg0, 16); @n++; }",
+    );
+    let mut part = Part(world(&program));
+    let run = Action::Run {
+        action: 0,
+        probe: 0,
+        func: 0,
+    };
+    let hit = part.0.hit(&[run], Form::Fused);
+    // SAFETY: a new mapping, which only `changer` changes from here on.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    } as usize;
+    let file = tempfile_with_a_page();
+    let done = AtomicBool::new(false);
+    let each = rounds(20_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut step = 0u32;
+            while !done.load(Ordering::Relaxed) {
+                step += 1;
+                let (protection, flags, fd) = match step % 4 {
+                    0 => (libc::PROT_NONE, libc::MAP_ANONYMOUS, -1),
+                    1 => (libc::PROT_READ, libc::MAP_ANONYMOUS, -1),
+                    // Beyond the end of its file: an access would be SIGBUS.
+                    2 => (libc::PROT_READ, 0, file.0),
+                    _ => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_ANONYMOUS, -1),
+                };
+                let offset = if fd == -1 { 0 } else { 1 << 20 };
+                // SAFETY: replaces the test's own page; nothing but actions reads it.
+                let at = unsafe {
+                    libc::mmap(
+                        page as *mut _,
+                        4096,
+                        protection,
+                        libc::MAP_PRIVATE | libc::MAP_FIXED | flags,
+                        fd,
+                        offset,
+                    )
+                };
+                assert_ne!(at, libc::MAP_FAILED);
+            }
+        });
+        for round in 0..each {
+            let at = match round % 5 {
+                0 => 0,
+                1 => u64::MAX - round % 4096,
+                2 => 0xffff_8000_0000_0000 + round,
+                _ => page as u64 + round % 4096,
+            };
+            hit(at);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let unread = part.word(part.shared().count(0, Count::Warning(Warning::Unreadable)));
+    assert!(unread >= each / 5 * 2 && unread <= 3 * each, "{unread}");
+    let names: Vec<&str> = program.maps.iter().map(|map| map.name.as_str()).collect();
+    let id = |name: &str| names.iter().position(|n| *n == name).unwrap() as u32;
+    assert_eq!(sum(&part, id("@n"), 0), each);
+    assert_eq!(sum(&part, id("@t"), 0) + dropped(&part, id("@t")), each);
+}
+
+/// An open file of one page that has no name any more.
+struct Unnamed(i32);
+
+fn tempfile_with_a_page() -> Unnamed {
+    // SAFETY: a new descriptor of a new file.
+    let fd = unsafe { libc::memfd_create(c"page".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0);
+    // SAFETY: our own descriptor.
+    assert_eq!(unsafe { libc::ftruncate(fd, 4096) }, 0);
+    Unnamed(fd)
+}
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        // SAFETY: our own descriptor, closed once.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// b137: recorded and dropped are all, for maps and for rings.
+#[test]
+fn b137_full_maps_and_rings_count_what_they_drop() {
+    let program = program(
+        "config = { max_map_keys = 10; } uprobe:/bin/true:main { @k[arg0] = count(); printf(\"%d\", arg0); }",
+    );
+    let mut part = Part(world(&program));
+    let run = Action::Run {
+        action: 0,
+        probe: 0,
+        func: 0,
+    };
+    let hit = part.0.hit(&[run], Form::Fused);
+    let hits = 100_000;
+    common::repeat(hit, hits);
+    let table = *part.shared().table(MapId(0));
+    assert_eq!(part.table(&table).len(), 10);
+    assert_eq!(sum(&part, 0, 0) + dropped(&part, 0), hits);
+    let lost = part.word(part.shared().count(0, Count::Lost));
+    let records = part.records();
+    assert_eq!(records.len() as u64 + lost, hits);
+    assert!(lost > 0);
+    let first: Vec<u64> = records.iter().take(100).map(|(_, r)| word(r, 0)).collect();
+    assert_eq!(
+        first,
+        (0..100).collect::<Vec<u64>>(),
+        "in the order of time"
+    );
+}
+
+/// Every program that the front end's own tests accept compiles, and both verifiers agree.
+#[test]
+fn what_the_language_accepts_is_compiled() {
+    let texts = [
+        include_str!("../../script/tests/snapshots/accepted__expressions.snap"),
+        include_str!("../../script/tests/snapshots/accepted__macros.snap"),
+        include_str!("../../script/tests/snapshots/accepted__maps.snap"),
+        include_str!("../../script/tests/snapshots/accepted__one_liners.snap"),
+        include_str!("../../script/tests/snapshots/accepted__output.snap"),
+        include_str!("../../script/tests/snapshots/accepted__statements.snap"),
+    ];
+    let mut done = 0;
+    for line in texts.iter().flat_map(|text| text.lines()) {
+        let Some(text) = line.strip_prefix("== ") else {
+            continue;
+        };
+        let rules = Options {
+            params: vec!["42".into(), "word".into()],
+        };
+        let whole = Source { name: "test", text };
+        let body = format!("uprobe:/bin/x:f {{ {text} }}");
+        let body = Source {
+            name: "test",
+            text: &body,
+        };
+        let Ok(program) =
+            lancet_script::compile(whole, &rules).or_else(|_| lancet_script::compile(body, &rules))
+        else {
+            continue;
+        };
+        let in_target = |number: usize| {
+            let points = &program.actions[number].points;
+            points.iter().any(|p| program.points[p.index()].in_target())
+        };
+        if !(0..program.actions.len()).any(in_target) {
+            continue;
+        }
+        // Nothing runs: small tables do.
+        let shared = Shared::new(&program, |_| false, in_target, cpus()).expect("it has a place");
+        let mut builder = LayoutBuilder::new();
+        builder.script(shared.size());
+        match Scripts::compile(&program, in_target, shared, cpus()) {
+            Ok(scripts) => {
+                let mut world = World::new(builder.build(cpus()).unwrap());
+                world.set_script(scripts);
+                for action in (0..program.actions.len()).filter(|n| in_target(*n)) {
+                    let run = Action::Run {
+                        action: action as u32,
+                        probe: 0,
+                        func: 0,
+                    };
+                    world.code(&[run], Form::Fused, back);
+                    world.code(&[run], Form::LockOnly, back);
+                    done += 1;
+                }
+            }
+            Err(error) => {
+                let error = error.to_string();
+                assert!(
+                    error.starts_with("not yet in a uprobe: "),
+                    "{text}: {error}"
+                );
+            }
+        }
+    }
+    assert!(done >= 60, "{done}");
 }

@@ -273,7 +273,7 @@ impl Registered {
         for site in sites {
             let consumer = Consumer::Run {
                 action: action as u32,
-                probe: self.point(program, point, site),
+                probe: self.point(program, point, binary, site),
                 func: self.function(&site.name) as u32,
             };
             let results = session.register_sites(binary, vec![site.clone()], consumer)?;
@@ -287,8 +287,9 @@ impl Registered {
         Ok(())
     }
 
-    /// The id that stands for the point at this site: where the point has wildcards, one of its own.
-    fn point(&mut self, program: &Program, point: PointId, site: &Site) -> u32 {
+    /// The id that stands for the point at this site: where the point has wildcards, or a file that
+    /// is found by its name, one of its own.
+    fn point(&mut self, program: &Program, point: PointId, binary: &Binary, site: &Site) -> u32 {
         let Point::Uprobe {
             file,
             function: Function::Symbol { name, .. },
@@ -297,9 +298,14 @@ impl Registered {
         else {
             return point.0;
         };
-        if !name.contains('*') {
+        if !name.contains('*') && file.contains('/') {
             return point.0;
         }
+        let file = if file.contains('/') {
+            file.clone()
+        } else {
+            binary.module.path().display().to_string()
+        };
         let spelling = format!("uprobe:{file}:{}", site.name);
         let known = self.points.iter().position(|known| *known == spelling);
         let at = known.unwrap_or_else(|| {

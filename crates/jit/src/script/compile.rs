@@ -16,6 +16,9 @@ use super::shared::Shared;
 use super::{facts, verify};
 use crate::error::JitError;
 
+/// What is left of 256 bytes when the entry has saved what it must.
+const MOST_STACK: u32 = 256 - 168;
+
 /// One action's function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
@@ -176,6 +179,12 @@ fn compile(
     }
     bytes.extend(system_call().map_err(|error| refuse(error.to_string()))?);
     let proven = verify::function(&bytes, thunk, &facts::CALLS)?;
+    if proven.stack > MOST_STACK {
+        return Err(refuse(format!(
+            "a block needs {} bytes of the target's stack, {MOST_STACK} are there: split it",
+            proven.stack
+        )));
+    }
     let facts = || {
         let insts = action.blocks.iter().flat_map(|block| &block.insts);
         insts.filter_map(|inst| match inst {
@@ -192,7 +201,7 @@ fn compile(
         reads,
         records: action.formats().next().is_some(),
         // It is also who holds a bucket's lock.
-        tid: facts().any(|fact| fact == Fact::Tid),
+        tid: facts().any(|fact| fact == Fact::Tid) || action.maps().next().is_some(),
         bytes,
     })
 }

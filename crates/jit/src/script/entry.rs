@@ -19,6 +19,8 @@ const TRIES: u32 = 64;
 /// How far apart the slots are that two neighbouring CPUs look at first, as a power of two.
 const APART: u32 = 2;
 
+const GETTID: u32 = 186;
+
 /// General registers by their number.
 const REGISTERS: [AsmRegister64; 16] = [
     rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15,
@@ -43,17 +45,6 @@ impl Run<'_> {
     pub(crate) const SKIPPED: Count = Count::Skipped;
     /// What the entry saves on the stack; the flags are saved too.
     pub(crate) const REGISTERS: [AsmRegister64; 3] = [rax, rcx, rdx];
-
-    /// The registers that go through the slot: those that the function changes, but for the ones
-    /// that are on the stack.
-    fn kept(&self) -> impl Iterator<Item = usize> {
-        let on_stack = |number: &usize| *number < 3 || *number == 4;
-        let changed = self.compiled.clobbers.iter().copied();
-        // rdi carries the slot to the function.
-        changed
-            .filter(move |number| !on_stack(number) && *number != 7)
-            .chain([7])
-    }
 }
 
 impl Emitter<'_> {
@@ -68,7 +59,7 @@ impl Emitter<'_> {
         self.push(rdi)?;
         self.asm.call(run.function)?;
         self.pop(rdx)?;
-        for number in run.kept() {
+        for number in self.kept(run) {
             self.asm
                 .mov(REGISTERS[number], qword_ptr(rdx + frame::register(number)))?;
         }
@@ -86,6 +77,24 @@ impl Emitter<'_> {
             emitter.asm.jmp(off)
         });
         Ok(())
+    }
+
+    /// The registers that go through the slot: those that are changed, but for the ones that are on
+    /// the stack.
+    fn kept(&self, run: &Run<'_>) -> Vec<usize> {
+        const RDI: usize = 7;
+        const R11: usize = 11;
+        let on_stack = |number: &usize| *number < 3 || *number == 4;
+        let mut changed = run.compiled.clobbers.clone();
+        // It carries the slot to the function.
+        changed.push(RDI);
+        if run.compiled.tid && self.tid_from_fs().is_none() {
+            changed.push(R11);
+        }
+        changed.retain(|number| !on_stack(number));
+        changed.sort_unstable();
+        changed.dedup();
+        changed
     }
 
     /// Leaves a slot of this thread's in rdx, or goes to `none`.
@@ -144,11 +153,11 @@ impl Emitter<'_> {
     /// Writes what the function may ask for into the slot at rdx, and leaves the slot in rdi.
     fn fill_slot(&mut self, run: &Run<'_>) -> Result<(), IcedError> {
         let at = |offset: i32| qword_ptr(rdx + offset);
-        for number in run.kept() {
+        let kept = self.kept(run);
+        for &number in &kept {
             self.asm
                 .mov(at(frame::register(number)), REGISTERS[number])?;
         }
-        let kept: Vec<usize> = run.kept().collect();
         for &number in run.compiled.reads.iter().filter(|n| !kept.contains(n)) {
             if number == 4 {
                 self.asm.lea(rax, rsp + self.depth())?;
@@ -174,11 +183,16 @@ impl Emitter<'_> {
         self.asm.mov(at(frame::PROBE), rax)?;
         self.asm.mov(eax, run.func)?;
         self.asm.mov(at(frame::FUNC), rax)?;
-        match self.tid_from_fs() {
-            Some(offset) => self.asm.mov(eax, dword_ptr(i64::from(offset)).fs())?,
-            None => self.asm.xor(eax, eax)?,
+        if run.compiled.tid {
+            match self.tid_from_fs() {
+                Some(offset) => self.asm.mov(eax, dword_ptr(i64::from(offset)).fs())?,
+                None => {
+                    self.asm.mov(eax, GETTID)?;
+                    self.asm.syscall()?;
+                }
+            }
+            self.asm.mov(at(frame::TID), rax)?;
         }
-        self.asm.mov(at(frame::TID), rax)?;
         self.asm.mov(rdi, rdx)?;
         if run.compiled.records {
             self.asm.rdtsc()?;

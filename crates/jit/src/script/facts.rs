@@ -10,7 +10,6 @@ use super::function::{Maker, PLAIN};
 const GETPID: i64 = 39;
 const GETUID: i64 = 102;
 const GETGID: i64 = 104;
-const GETTID: i64 = 186;
 const CLOCK_GETTIME: i64 = 228;
 const GETRANDOM: i64 = 318;
 
@@ -19,11 +18,10 @@ const CLOCK_BOOTTIME: i64 = 7;
 const CLOCK_TAI: i64 = 11;
 
 /// The system calls that an action makes, all of which always return.
-pub(super) const CALLS: [i64; 8] = [
+pub(super) const CALLS: [i64; 7] = [
     GETPID,
     GETUID,
     GETGID,
-    GETTID,
     CLOCK_GETTIME,
     GETRANDOM,
     310, // process_vm_readv
@@ -51,10 +49,7 @@ impl Maker<'_> {
     pub(super) fn fact(&mut self, fact: Fact) -> Ssa {
         match fact {
             Fact::Pid => self.pid(),
-            Fact::Tid => {
-                let tid = self.word(frame::TID);
-                self.unless_zero(tid, |maker| maker.system_call(GETTID, &[]))
-            }
+            Fact::Tid => self.word(frame::TID),
             Fact::Uid => self.system_call(GETUID, &[]),
             Fact::Gid => self.system_call(GETGID, &[]),
             Fact::Cpu => self.word(frame::CPU),

@@ -23,7 +23,7 @@ pub(crate) const PROBE: i32 = MODE + 8;
 pub(crate) const FUNC: i32 = PROBE + 8;
 /// The CPU at the action's begin.
 pub(crate) const CPU: i32 = FUNC + 8;
-/// The thread's id as the libc keeps it; 0: ask the kernel.
+/// The thread's id; only where the action wants it.
 pub(crate) const TID: i32 = CPU + 8;
 /// The time stamp counter at the action's begin; only where the action writes records.
 pub(crate) const TSC: i32 = TID + 8;
@@ -46,8 +46,11 @@ pub(crate) const FREE: i32 = FOUND + 8;
 pub(crate) const HASH: i32 = FREE + 8;
 /// What an operation on a map comes to.
 pub(crate) const RESULT: i32 = HASH + 8;
+/// An array of texts that is read, and the text whose turn it is.
+pub(crate) const ARRAY: i32 = RESULT + 8;
+pub(crate) const TEXT: i32 = ARRAY + 8;
 /// Virtual registers of the action.
-const REGS: i32 = RESULT + 8;
+const REGS: i32 = TEXT + 8;
 
 /// Slots of a process: so many threads can be inside actions at the same moment.
 pub const SLOTS: u32 = 128;

@@ -122,19 +122,25 @@ impl Maker<'_> {
         self.b.ins().iadd(first, offset)
     }
 
-    /// Takes the bucket's lock, or gives the operation up and counts it.
+    /// Takes the bucket's lock, or gives the operation up and counts it: at once where this thread
+    /// has the lock, which it took before a signal's handler ran.
     pub(super) fn lock(&mut self, spot: &Spot) {
+        let tid = self.word(frame::TID);
+        let who = self.b.ins().bor_imm_s(tid, 1 << 32);
+        let zero = self.imm(0);
+        self.put(frame::WORD, who);
         let spins = self.imm(SPINS.into());
         let bucket = spot.bucket;
-        let tries = self.until(spins, |maker, _| {
-            let (free, tid) = (maker.imm(0), maker.word(frame::TID));
-            let who = maker.b.ins().bor_imm_s(tid, 1 << 32);
-            let was = maker.b.ins().atomic_cas(PLAIN, bucket, free, who);
-            maker.b.ins().icmp_imm_s(IntCC::Equal, was, 0)
+        self.until(spins, |maker, _| {
+            let was = maker.b.ins().atomic_cas(PLAIN, bucket, zero, who);
+            maker.put(frame::WORD, was);
+            let taken = maker.b.ins().icmp_imm_s(IntCC::Equal, was, 0);
+            let own = maker.b.ins().icmp(IntCC::Equal, was, who);
+            maker.b.ins().bor(taken, own)
         });
         let (taken, not) = (self.block(0), self.block(0));
-        let in_time = self.b.ins().icmp(IntCC::UnsignedLessThan, tries, spins);
-        self.branch(in_time, taken, not);
+        let was = self.word(frame::WORD);
+        self.branch(was, not, taken);
         self.enter(not);
         self.dropped(spot, LOCKED_OUT);
         self.jump(spot.out);

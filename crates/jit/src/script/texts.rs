@@ -223,23 +223,32 @@ impl Maker<'_> {
         let to = self.place(dst);
         self.zero_words(to, size * count / 8);
         let count = self.imm(count.into());
+        // In the slot, since what lives across a call is spilled to the target's stack.
+        self.put(frame::ARRAY, addr);
         let pointer = Width {
             bytes: 8,
             signed: false,
         };
         self.until(count, |maker, index| {
+            let addr = maker.word(frame::ARRAY);
             let at = maker.nth(addr, index);
             let text = maker.read_integer(at, pointer);
+            maker.put(frame::TEXT, text);
             let (some, out) = (maker.block(0), maker.block(0));
             maker.branch(text, some, out);
             maker.enter(some);
-            let offset = maker.b.ins().imul_imm_s(index, i64::from(size));
-            let into = maker.b.ins().iadd(to, offset);
-            let most = maker.imm(size.into());
-            let length = maker.read_text(into, text, most);
-            maker.zero_from(into, length, size);
+            let into = |maker: &mut Self| {
+                let to = maker.place(dst);
+                let offset = maker.b.ins().imul_imm_s(index, i64::from(size));
+                maker.b.ins().iadd(to, offset)
+            };
+            let (to, most) = (into(maker), maker.imm(size.into()));
+            let length = maker.read_text(to, text, most);
+            let to = into(maker);
+            maker.zero_from(to, length, size);
             maker.jump(out);
             maker.enter(out);
+            let text = maker.word(frame::TEXT);
             maker.b.ins().icmp_imm_s(IntCC::Equal, text, 0)
         })
     }

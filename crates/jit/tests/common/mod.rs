@@ -72,7 +72,7 @@ fn map(hint: usize, bytes: usize, flags: i32) -> *mut u8 {
             0,
         )
     };
-    assert_ne!(at, libc::MAP_FAILED);
+    assert_ne!(at, libc::MAP_FAILED, "{bytes} bytes");
     at.cast()
 }
 
