@@ -182,6 +182,84 @@ fn forked_children_write_into_the_same_maps() {
 }
 
 #[test]
+fn probes_are_listed_as_they_are_meant() {
+    let file = calls();
+    let listed = lancet(&["-l", &format!("uprobe:{file}:?")]);
+    assert_eq!(listed.status.code(), Some(1), "{listed:?}");
+    let program = format!("uprobe:{file}:f,uprobe:{file}:g {{ @++; }} BEGIN {{ exit(); }}");
+    let expected = format!("uprobe:{file}:f\nuprobe:{file}:g\n");
+    let listed = lancet(&["-l", "-e", &program]);
+    assert_eq!((listed.status.code(), &listed.out), (Some(0), &expected));
+    let folder = std::path::Path::new(&file).parent().expect("a folder");
+    let listed = lancet(&["-l", &format!("uprobe:{}/cal*:[fg]", folder.display())]);
+    assert_eq!(listed.status.code(), Some(1), "{listed:?}");
+    let listed = lancet(&["-l", &format!("uprobe:{}/cal*:f", folder.display())]);
+    assert!(
+        listed.out.contains(&format!("uprobe:{file}:f\n")),
+        "{listed:?}"
+    );
+    let wrong = lancet(&["-l", "kprobe:f"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(wrong.err.contains("uprobe:FILE:FUNCTION"), "{wrong:?}");
+}
+
+#[test]
+fn wildcards_in_the_file_reach_every_file_with_the_function() {
+    let (folder, file) = private_copy("calls");
+    let other = folder.path().join("calls-not");
+    std::fs::write(&other, "no program").expect("there is room");
+    let mut calls = start(&file);
+    let script = format!(
+        "uprobe:{}/cal*:f {{ @[probe] = count(); }}",
+        folder.path().display()
+    );
+    let session = Lancet::start(&["-p", &calls.pid().to_string(), "-e", &script]);
+    calls.ask("go");
+    let ended = session.stop();
+    let _ = calls.finish_ok();
+    assert!(ended.out.contains("/calls:f]: 2000"), "{ended:?}");
+}
+
+#[test]
+fn the_environment_wins_over_the_config_block() {
+    let script = "config = { max_map_keys = 5; } BEGIN { @[1] = 1; @[2] = 2; @[3] = 3; exit(); }";
+    let run = |value: &str| {
+        let out = Command::new(env!("CARGO_BIN_EXE_lancet"))
+            .args(["-e", script])
+            .env("BPFTRACE_MAX_MAP_KEYS", value)
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        (out.status.code(), text.matches("@[").count())
+    };
+    assert_eq!(run("2"), (Some(0), 2));
+    assert_eq!(run("9"), (Some(0), 3));
+    assert_eq!(run("none"), (Some(1), 0));
+}
+
+#[test]
+fn called_by_the_other_name_it_takes_scripts_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = folder.path().join("bpftrace");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_lancet"), &name).expect("a link");
+    let script = folder.path().join("list");
+    std::fs::write(
+        &script,
+        "BEGIN { printf(\"%s %d\\n\", str($1), $#); exit(); }",
+    )
+    .expect("room");
+    let out = Command::new(&name)
+        .current_dir(folder.path())
+        .args(["-q", "-B", "line", "list", "word"])
+        .env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1")
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{out:?}");
+    assert!(text.starts_with("word 1\n"), "{text}");
+}
+
+#[test]
 fn what_is_not_there_yet_is_refused_by_name_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace");

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     if words.get(1).is_some_and(|w| w == "ps") {
         return ended(ps::ps(words.into_iter().skip(2)));
     }
-    if script::is_meant(&words[1..]) {
+    if script::is_meant(&words) {
         return ended(script::script(&words));
     }
     ended(match Arguments::parse().verb {

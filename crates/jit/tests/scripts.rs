@@ -22,7 +22,10 @@ static SWITCH: Mutex<()> = Mutex::new(());
 
 fn program(text: &str) -> Program {
     let source = Source { name: "test", text };
-    let rules = Options { params: Vec::new() };
+    let rules = Options {
+        params: Vec::new(),
+        ..Options::default()
+    };
     lancet_script::compile(source, &rules).unwrap_or_else(|diagnostics| {
         let all: Vec<String> = diagnostics.iter().map(|d| d.render(source)).collect();
         panic!("{}", all.concat())
@@ -753,6 +756,7 @@ fn what_the_language_accepts_is_compiled() {
         };
         let rules = Options {
             params: vec!["42".into(), "word".into()],
+            ..Options::default()
         };
         let whole = Source { name: "test", text };
         let body = format!("uprobe:/bin/x:f {{ {text} }}");

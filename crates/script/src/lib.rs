@@ -13,7 +13,7 @@ mod parse;
 mod types;
 
 pub use diag::{Diagnostic, Severity, Source, Span};
-pub use lower::Options;
+pub use lower::{Options, is_setting};
 
 /// The program of the text, or all that is wrong with it.
 ///

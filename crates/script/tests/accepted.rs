@@ -10,6 +10,7 @@ fn program(text: &str) -> Program {
     };
     let options = Options {
         params: vec!["42".into(), "word".into()],
+        ..Options::default()
     };
     let program = compile(source, &options).unwrap_or_else(|diags| {
         let told: String = diags.iter().map(|diag| diag.render(source)).collect();

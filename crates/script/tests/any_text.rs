@@ -65,6 +65,7 @@ fn try_text(text: &str) -> bool {
         source,
         &Options {
             params: vec!["7".into()],
+            ..Options::default()
         },
     ) {
         Ok(program) => {

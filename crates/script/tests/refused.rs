@@ -11,6 +11,7 @@ fn told(text: &str) -> String {
         source,
         &Options {
             params: vec!["word".into()],
+            ..Options::default()
         },
     ) {
         Ok(program) => panic!("accepted: {text}\n{program}"),

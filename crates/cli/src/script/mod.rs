@@ -2,6 +2,7 @@
 
 mod cells;
 mod host;
+mod list;
 mod maps;
 mod options;
 mod plan;
@@ -20,7 +21,7 @@ use clap::{CommandFactory, Parser};
 use lancet_abi::units::Pid;
 use lancet_engine::{Event, Session, Tracer, launch};
 use lancet_script::ir::{self, Point, PointId, Program, Warning};
-use lancet_script::{Options, Source, compile};
+use lancet_script::{Options, Source, compile, is_setting};
 
 use crate::checks::Checks;
 use crate::options::{Arguments, SessionOptions};
@@ -34,6 +35,16 @@ use records::Drain;
 
 /// Whether these words are a script's: an option that no subcommand is behind, or a file.
 pub(crate) fn is_meant(words: &[OsString]) -> bool {
+    let [program, words @ ..] = words else {
+        return false;
+    };
+    // Called by the other name it takes nothing but scripts.
+    if Path::new(program)
+        .file_name()
+        .is_some_and(|name| name == "bpftrace")
+    {
+        return true;
+    }
     let Some(first) = words.first().and_then(|word| word.to_str()) else {
         return false;
     };
@@ -54,6 +65,11 @@ pub(crate) fn script(words: &[OsString]) -> Result<u8> {
             return Ok(u8::from(error.use_stderr()));
         }
     };
+    if options.list
+        && let Some(probe) = options.listed()
+    {
+        return list::named(probe, options.pid());
+    }
     let text = options.read()?;
     let source = Source {
         name: &text.name,
@@ -61,6 +77,7 @@ pub(crate) fn script(words: &[OsString]) -> Result<u8> {
     };
     let rules = Options {
         params: text.params,
+        settings: settings_of_environment(),
     };
     let program = match compile(source, &rules) {
         Ok(program) => program,
@@ -71,6 +88,9 @@ pub(crate) fn script(words: &[OsString]) -> Result<u8> {
             return Ok(1);
         }
     };
+    if options.list {
+        return list::of_program(&program, options.pid());
+    }
     if options.debug {
         let listing = plan::listing(&program)?;
         println!("{}\n\n{}", text.text.trim_end(), listing.trim_end());
@@ -142,6 +162,10 @@ fn in_tracer(
             run::say_how_long(options, one);
         }
         runner.report.attached(probes)?;
+        // Those who run tests of scripts wait for the line.
+        if std::env::var_os(NOTIFY).is_some() {
+            println!("{NOTIFY}");
+        }
         let in_all = done.probes + refused.iter().filter(|r| r.pid.is_none()).count();
         run::summarise(options, &refused, in_all);
         wait(options, plan, &mut runner, &mut checks)
@@ -217,6 +241,22 @@ fn wait(
         }
     }
     Ok(None)
+}
+
+/// A program that sees this in its environment says so on standard output once it has attached.
+const NOTIFY: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
+
+/// Settings that the environment gives by the names that the language has for them.
+fn settings_of_environment() -> Vec<(String, String)> {
+    let named = std::env::vars().filter_map(|(name, value)| {
+        let key = name.strip_prefix("BPFTRACE_")?.to_ascii_lowercase();
+        if key == "no_cpp_demangle" {
+            let off = if value == "1" { "false" } else { "true" };
+            return Some(("cpp_demangle".to_owned(), off.to_owned()));
+        }
+        is_setting(&key).then_some((key, value))
+    });
+    named.collect()
 }
 
 /// Numbers of the formats that each action writes.

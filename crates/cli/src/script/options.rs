@@ -7,7 +7,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::options::SessionOptions;
 
-/// Runs a script in the language of bpftrace. Uprobe blocks may count, sum and make histograms so far.
+/// Runs a script in the language of bpftrace
 #[derive(Parser)]
 #[command(name = "lancet", version, disable_help_subcommand = true)]
 pub(super) struct ScriptOptions {
@@ -38,11 +38,23 @@ pub(super) struct ScriptOptions {
     /// Show the program and its code, and do nothing
     #[arg(short)]
     pub(super) debug: bool,
+    /// List the functions that a probe such as uprobe:FILE:FUN* means, or those of the program
+    #[arg(short)]
+    pub(super) list: bool,
+    /// Known for the sake of scripts: probes at any address of a function are allowed
+    #[arg(long = "unsafe")]
+    unsafe_probes: bool,
+    /// When to write: each line is written at once
+    #[arg(short = 'B', value_name = "MODE", value_parser = ["none", "line", "full"])]
+    buffering: Option<String>,
+    /// Known for the sake of scripts: what went wrong at hits is always told
+    #[arg(short = 'k', action = clap::ArgAction::Count)]
+    warnings: u8,
     /// Assert at each hit what the hit path relies on
     #[arg(long, hide = true)]
     check: bool,
     /// FILE without -e, then what $1, $2 ... stand for
-    #[arg(value_name = "WORD", required_unless_present = "program")]
+    #[arg(value_name = "WORD", required_unless_present_any = ["program", "list"])]
     words: Vec<String>,
 }
 
@@ -77,6 +89,18 @@ impl ScriptOptions {
             }
         };
         Ok(Text { name, text, params })
+    }
+
+    /// What `-l` lists: a probe, if one is named.
+    pub(super) fn listed(&self) -> Option<&str> {
+        let first = self.words.first().map(String::as_str);
+        first
+            .filter(|_| self.program.is_none())
+            .or(Some("").filter(|_| self.program.is_none()))
+    }
+
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.pid
     }
 
     pub(super) fn session(self) -> SessionOptions {

@@ -1,5 +1,6 @@
 //! From a program's uprobe blocks to sites and consumers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,7 +13,7 @@ use lancet_script::ir::{
     Action, Agg, Cheap, CheapKey, Fact, Function, MapId, MapKind, MissingProbes, Point, PointId,
     Program,
 };
-use lancet_symbols::Site;
+use lancet_symbols::{Pattern, Site};
 
 use super::maps::{Source, State};
 use crate::probes::{self, Found};
@@ -74,11 +75,16 @@ pub(super) fn plan(program: &Program, pid: Option<Pid>) -> Result<Plan> {
             else {
                 continue;
             };
-            let found = text(file, function)
-                .and_then(|text| probes::find_one(&text, pid, &mut plan.found))
+            let found = find(file, function, pid, &mut plan.found)
                 .with_context(|| format!("cannot attach {spelling}"));
             match (found, program.config.missing_probes) {
-                (Ok((place, found)), _) => sites.push((point, place, found)),
+                (Ok(found), _) => {
+                    sites.extend(
+                        found
+                            .into_iter()
+                            .map(|(place, found)| (point, place, found)),
+                    );
+                }
                 (Err(error), MissingProbes::Error) => return Err(error),
                 (Err(error), MissingProbes::Warn) => {
                     eprintln!("lancet: {}", crate::report::sentence(&error));
@@ -91,6 +97,18 @@ pub(super) fn plan(program: &Program, pid: Option<Pid>) -> Result<Plan> {
             steps: steps[number].clone(),
             sites,
         });
+    }
+    let wanted: usize = plan
+        .blocks
+        .iter()
+        .flat_map(|b| &b.sites)
+        .map(|(.., s)| s.len())
+        .sum();
+    let most = program.config.max_probes as usize;
+    if wanted > most && plan.blocks.iter().any(|block| block.steps.is_none()) {
+        bail!(
+            "{wanted} probes are more than max_probes, which is {most}: raise it in a config block or by BPFTRACE_MAX_PROBES"
+        );
     }
     plan.scripts = Some(compile(program, &steps)?);
     Ok(plan)
@@ -187,19 +205,84 @@ fn in_target(program: &Program, action: &Action) -> bool {
         .any(|point| program.points[point.index()].in_target())
 }
 
-/// The point as the finder of sites takes it.
-fn text(file: &str, function: &Function) -> Result<String> {
-    let what = match function {
+/// The files that a point names and their sites. Where the file has wildcards one with the function
+/// is enough.
+pub(super) fn find(
+    file: &str,
+    function: &Function,
+    pid: Option<Pid>,
+    found: &mut Vec<Found>,
+) -> Result<Vec<(usize, Vec<Site>)>> {
+    let mut all = Vec::new();
+    let mut failed = None;
+    for file in files(file)? {
+        let mut last = None;
+        for text in texts(&file, function) {
+            match probes::find_one(&text, pid, found) {
+                Ok(sites) => {
+                    all.push(sites);
+                    last = None;
+                    break;
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        failed = failed.or(last);
+    }
+    match failed {
+        Some(error) if all.is_empty() => Err(error),
+        _ => Ok(all),
+    }
+}
+
+/// The files that a name with `*` means, in their order; any other name as it is.
+fn files(name: &str) -> Result<Vec<String>> {
+    if !name.contains('*') {
+        return Ok(vec![name.to_owned()]);
+    }
+    let mut places = vec![PathBuf::from(if name.starts_with('/') { "/" } else { "." })];
+    for part in name.split('/').filter(|part| !part.is_empty()) {
+        let pattern = Pattern::new(part);
+        let mut next = Vec::new();
+        for place in &places {
+            if !part.contains('*') {
+                next.push(place.join(part));
+                continue;
+            }
+            let inside = std::fs::read_dir(place).into_iter().flatten().flatten();
+            let named =
+                inside.filter(|entry| pattern.matches(&entry.file_name().to_string_lossy()));
+            next.extend(named.map(|entry| entry.path()));
+        }
+        places = next;
+    }
+    places.retain(|place| place.is_file());
+    places.sort();
+    if places.is_empty() {
+        bail!("no file is named {name}");
+    }
+    Ok(places
+        .iter()
+        .map(|place| place.display().to_string())
+        .collect())
+}
+
+/// The point as the finder of sites takes it; what is first found is meant.
+fn texts(file: &str, function: &Function) -> Vec<String> {
+    let with = |what: &str| format!("\"{file}\":{what}");
+    match function {
+        // All overloads, unless one is named by its arguments.
         Function::Symbol {
-            demangled: true, ..
-        } => bail!("names of the source language are not supported yet"),
+            name,
+            demangled: true,
+            ..
+        } => vec![with(&format!("\"{name}(*\"")), with(&format!("\"{name}\""))],
         Function::Symbol {
             name, offset: 0, ..
-        } => name.clone(),
-        Function::Symbol { name, offset, .. } => format!("{name}+{offset}"),
-        Function::Address(address) => format!("{address:#x}"),
-    };
-    Ok(format!("\"{file}\":{what}"))
+        } => vec![with(name)],
+        Function::Symbol { name, offset, .. } => vec![with(&format!("{name}+{offset}"))],
+        Function::Address(address) => vec![with(&format!("{address:#x}"))],
+    }
 }
 
 impl Plan {
@@ -298,10 +381,11 @@ impl Registered {
         else {
             return point.0;
         };
-        if !name.contains('*') && file.contains('/') {
+        let named = file.contains('/') && !file.contains('*');
+        if named && !name.contains('*') {
             return point.0;
         }
-        let file = if file.contains('/') {
+        let file = if named {
             file.clone()
         } else {
             binary.module.path().display().to_string()

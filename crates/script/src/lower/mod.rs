@@ -17,6 +17,8 @@ mod settings;
 mod stmt;
 mod text;
 
+pub use settings::is_setting;
+
 use std::collections::HashSet;
 
 use crate::ast::{Expr, ExprKind, Probe, Tree};
@@ -39,6 +41,8 @@ const SCRATCH: u64 = 256 * 1024;
 pub struct Options {
     /// Positional parameters.
     pub params: Vec<String>,
+    /// Names and values of settings from outside the program: they win over its `config` block.
+    pub settings: Vec<(String, String)>,
 }
 
 #[derive(Default)]
@@ -118,6 +122,11 @@ impl Lower<'_> {
         let tree = self.tree;
         for setting in &tree.settings {
             if let Err(error) = settings::apply(&mut self.program.config, setting) {
+                self.tell(error);
+            }
+        }
+        for (key, value) in &self.options.settings {
+            if let Err(error) = settings::apply_text(&mut self.program.config, key, value) {
                 self.tell(error);
             }
         }

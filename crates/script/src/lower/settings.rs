@@ -1,7 +1,7 @@
 //! The `config` block.
 
-use crate::ast::{ExprKind, Setting};
-use crate::diag::{Diagnostic, nearest};
+use crate::ast::{Expr, ExprKind, Setting};
+use crate::diag::{Diagnostic, Span, nearest};
 use crate::ir::{Config, MissingProbes};
 
 const KEYS: &[&str] = &[
@@ -27,6 +27,35 @@ const WITHOUT_MEANING: &[&str] = &[
     "stack_mode",
     "max_type_res_iterations",
 ];
+
+/// Whether a name stands for a setting.
+pub fn is_setting(name: &str) -> bool {
+    const OLD: &[&str] = &["strlen", "map_keys_max", "cat_bytes_max"];
+    KEYS.contains(&name) || OLD.contains(&name)
+}
+
+/// A setting from outside the program, as a word.
+pub(super) fn apply_text(config: &mut Config, key: &str, value: &str) -> Result<(), Diagnostic> {
+    let kind = match value.parse() {
+        Ok(number) => ExprKind::Int(number),
+        Err(_) => match value {
+            "true" => ExprKind::Bool(true),
+            "false" => ExprKind::Bool(false),
+            text => ExprKind::Str(text.to_owned()),
+        },
+    };
+    let span = Span::default();
+    let setting = Setting {
+        key: key.to_owned(),
+        value: Expr {
+            kind,
+            span,
+            depth: 0,
+        },
+        span,
+    };
+    apply(config, &setting)
+}
 
 /// Largest text, so that scratch memory stays small.
 const MAX_STRLEN: u64 = 4096;
