@@ -23,6 +23,7 @@ pub mod error;
 pub mod hit;
 pub mod kernel;
 pub mod list;
+pub mod script;
 pub mod stats;
 pub mod trigger;
 

@@ -6,15 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use lancet_abi::units::Pid;
-use lancet_bench::{Attachment, Bare, Engine, Kernel, Method, attach, hit, list};
+use lancet_bench::{Attachment, Bare, Engine, Kernel, Method, attach, hit, list, script};
 use lancet_engine::{Binary, Consumer, ProbeId, Session, Tracer, launch, sites};
 use lancet_symbols::{Pattern, Target};
 
 use crate::options::{Bench, BenchOptions};
 
 pub(crate) fn bench(options: BenchOptions) -> Result<u8> {
-    if options.what == Bench::Ps {
-        return lists(&options);
+    match options.what {
+        Bench::Ps => return lists(&options),
+        Bench::Script => return scripts(&options),
+        Bench::Hit | Bench::Attach => {}
     }
     let code = launch(None, move |tracer| match run(&options, &tracer) {
         Ok(exact) => u8::from(!exact),
@@ -37,6 +39,20 @@ fn lists(options: &BenchOptions) -> Result<u8> {
     settings.json = options.json;
     list::run(&settings, &mut std::io::stdout())?;
     Ok(0)
+}
+
+/// Starts its tools as a user does.
+fn scripts(options: &BenchOptions) -> Result<u8> {
+    let exe = std::env::current_exe().context("lancet's own path")?;
+    let mut settings = if options.quick {
+        script::Options::quick(exe)
+    } else {
+        script::Options::new(exe)
+    };
+    settings.json = options.json;
+    let rows = script::run(&settings, &mut std::io::stdout())?;
+    let ours = rows.iter().filter(|row| row.tool == "lancet");
+    Ok(u8::from(!ours.into_iter().all(script::Row::exact)))
 }
 
 /// Measures; `false` when something was counted wrongly.
@@ -71,7 +87,7 @@ fn run(options: &BenchOptions, tracer: &Arc<Tracer>) -> Result<bool> {
             let rows = attach::run(&mut engines, &settings, out)?;
             Ok(rows.iter().all(attach::Row::exact))
         }
-        Bench::Ps => Ok(true),
+        Bench::Ps | Bench::Script => Ok(true),
     }
 }
 

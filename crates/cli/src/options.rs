@@ -130,6 +130,8 @@ pub(crate) enum Bench {
     Attach,
     /// Lists of processes: ps, alone, served; one client and many
     Ps,
+    /// Hits of scripts, beside bpftrace
+    Script,
 }
 
 #[derive(Args)]

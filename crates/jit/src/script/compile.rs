@@ -1,11 +1,13 @@
 //! From an action to the bytes of its function.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir::ExternalName;
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{Context, binemit::Reloc};
+use cranelift_codegen::{Context, FinalizedRelocTarget, binemit::Reloc};
 use iced_x86::code_asm::{CodeAssembler, eax, qword_ptr, r8, r9, r10, rax, rdi, rdx, rsi};
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 use lancet_script::ir::{Action, Fact, Inst, Program, StrSource};
@@ -160,25 +162,38 @@ fn compile(
         .compile(&**isa, &mut ControlPlane::default())
         .map_err(|error| refuse(format!("the code generator fails: {:?}", error.inner)))?;
     let mut bytes = code.code_buffer().to_vec();
-    let calls: Vec<(usize, i64)> = code
-        .buffer
-        .relocs()
-        .iter()
-        .map(|reloc| match reloc.kind {
-            Reloc::X86CallPCRel4 | Reloc::X86PCRel4 => Ok((reloc.offset as usize, reloc.addend)),
-            kind => Err(refuse(format!(
+    let relocs = code.buffer.relocs().to_vec();
+    let names = context.func.params.user_named_funcs();
+    let mut thunks: BTreeMap<u32, usize> = BTreeMap::new();
+    for reloc in &relocs {
+        let FinalizedRelocTarget::ExternalName(ExternalName::User(name)) = reloc.target else {
+            return Err(refuse(
+                "the code generator refers to something unknown".into(),
+            ));
+        };
+        if !matches!(reloc.kind, Reloc::X86CallPCRel4 | Reloc::X86PCRel4) {
+            let kind = reloc.kind;
+            return Err(refuse(format!(
                 "the code generator wants a {kind} relocation"
-            ))),
-        })
-        .collect::<Result<_, _>>()?;
-    bytes.resize(bytes.len().next_multiple_of(16), 0xcc);
-    let thunk = bytes.len();
-    for (at, addend) in calls {
-        let distance = thunk as i64 - at as i64 + addend;
+            )));
+        }
+        let number = names[name].index;
+        let thunk = match thunks.get(&number) {
+            Some(known) => *known,
+            None => {
+                bytes.resize(bytes.len().next_multiple_of(16), 0xcc);
+                let at = bytes.len();
+                bytes.extend(system_call(number).map_err(|error| refuse(error.to_string()))?);
+                thunks.insert(number, at);
+                at
+            }
+        };
+        let at = reloc.offset as usize;
+        let distance = thunk as i64 - at as i64 + reloc.addend;
         bytes[at..at + 4].copy_from_slice(&(distance as i32).to_le_bytes());
     }
-    bytes.extend(system_call().map_err(|error| refuse(error.to_string()))?);
-    let proven = verify::function(&bytes, thunk, &facts::CALLS)?;
+    let thunks: Vec<usize> = thunks.into_values().collect();
+    let proven = verify::function(&bytes, &thunks, &facts::CALLS)?;
     if proven.stack > MOST_STACK {
         return Err(refuse(format!(
             "a block needs {} bytes of the target's stack, {MOST_STACK} are there: split it",
@@ -222,8 +237,8 @@ fn unsupported(action: &Action) -> Option<&'static str> {
     })
 }
 
-/// Makes the system call that the slot at rdi describes, and leaves its result there.
-fn system_call() -> Result<Vec<u8>, iced_x86::IcedError> {
+/// Makes a system call with the arguments in the slot at rdi, and leaves its result there.
+fn system_call(number: u32) -> Result<Vec<u8>, iced_x86::IcedError> {
     let mut asm = CodeAssembler::new(64)?;
     let word = |at: i32| frame::CALL + 8 * at;
     asm.push(rdi)?;
@@ -232,8 +247,8 @@ fn system_call() -> Result<Vec<u8>, iced_x86::IcedError> {
     asm.mov(r10, qword_ptr(rdi + word(4)))?;
     asm.mov(r8, qword_ptr(rdi + word(5)))?;
     asm.mov(r9, qword_ptr(rdi + word(6)))?;
-    asm.mov(eax, iced_x86::code_asm::dword_ptr(rdi + word(0)))?;
     asm.mov(rdi, qword_ptr(rdi + word(1)))?;
+    asm.mov(eax, number)?;
     asm.syscall()?;
     asm.pop(rdi)?;
     asm.mov(qword_ptr(rdi + word(0)), rax)?;

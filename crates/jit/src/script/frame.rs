@@ -35,7 +35,7 @@ pub(crate) const KEY: i32 = FUEL + 8;
 pub(crate) const TIME: i32 = KEY + 8;
 /// Two vectors of one part, of process_vm_readv: here, there.
 pub(crate) const VECTORS: i32 = TIME + 16;
-/// A system call's number and six arguments; its result takes the number's place.
+/// A system call's result, and its six arguments.
 pub(crate) const CALL: i32 = VECTORS + 32;
 /// A word that the kernel writes, such as an integer that was read.
 pub(crate) const WORD: i32 = CALL + 7 * 8;

@@ -4,6 +4,8 @@
 //! block the code generator sees a register's last value, across blocks it is loaded anew. So
 //! hardly anything is ever spilled.
 
+use std::collections::BTreeMap;
+
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     AbiParam, Block, ExtFuncData, ExternalName, FuncRef, Function, InstBuilder, MemFlagsData,
@@ -27,7 +29,8 @@ pub(super) struct Maker<'a> {
     pub(super) slot: Ssa,
     /// CPUs that are online.
     pub(super) cpus: u32,
-    syscall: FuncRef,
+    /// Functions that make a system call, by its number.
+    syscalls: BTreeMap<i64, FuncRef>,
     blocks: Vec<Block>,
     /// Values of registers that the current block has seen.
     known: Vec<Option<Ssa>>,
@@ -49,8 +52,8 @@ pub(super) fn signature() -> Signature {
     signature
 }
 
-/// The action's function; it calls nothing but the function `0:0`, which makes the system call
-/// that the slot describes.
+/// The action's function; it calls nothing but functions `0:N`, which make system call N with the
+/// arguments in the slot.
 pub(super) fn build(
     around: Surroundings<'_>,
     frame: Frame,
@@ -60,16 +63,6 @@ pub(super) fn build(
     let mut function = Function::with_name_signature(UserFuncName::user(0, 1), signature());
     let mut context = FunctionBuilderContext::new();
     let mut b = FunctionBuilder::new(&mut function, &mut context);
-    let name = b
-        .func
-        .declare_imported_user_function(UserExternalName::new(0, 0));
-    let callee = b.import_signature(signature());
-    let syscall = b.import_function(ExtFuncData {
-        name: ExternalName::user(name),
-        signature: callee,
-        colocated: true,
-        patchable: false,
-    });
     let entry = b.create_block();
     b.append_block_params_for_function_params(entry);
     b.switch_to_block(entry);
@@ -83,7 +76,7 @@ pub(super) fn build(
         frame,
         slot,
         cpus: around.cpus,
-        syscall,
+        syscalls: BTreeMap::new(),
         blocks,
         known: vec![None; action.regs as usize],
     };
@@ -218,13 +211,29 @@ impl Maker<'_> {
 
     /// Makes a system call; its result.
     pub(super) fn system_call(&mut self, number: i64, arguments: &[Ssa]) -> Ssa {
-        let number = self.imm(number);
-        self.put(frame::CALL, number);
+        let syscall = self.syscall(number);
         for (argument, at) in arguments.iter().zip(1..) {
             self.put(frame::CALL + 8 * at, *argument);
         }
-        self.b.ins().call(self.syscall, &[self.slot]);
+        self.b.ins().call(syscall, &[self.slot]);
         self.word(frame::CALL)
+    }
+
+    fn syscall(&mut self, number: i64) -> FuncRef {
+        if let Some(known) = self.syscalls.get(&number) {
+            return *known;
+        }
+        let name = UserExternalName::new(0, number as u32);
+        let name = self.b.func.declare_imported_user_function(name);
+        let signature = self.b.import_signature(signature());
+        let made = self.b.import_function(ExtFuncData {
+            name: ExternalName::user(name),
+            signature,
+            colocated: true,
+            patchable: false,
+        });
+        self.syscalls.insert(number, made);
+        made
     }
 
     fn end(&mut self, term: Term) {

@@ -20,30 +20,31 @@ pub(super) struct Proven {
 
 struct Walk<'b> {
     bytes: &'b [u8],
-    thunk: usize,
+    thunks: &'b [usize],
     /// By offset: the depth before it.
     depths: BTreeMap<usize, i64>,
     written: BTreeSet<usize>,
     deepest: i64,
 }
 
-/// Proves of a function and the system call thunk behind it: control stays in the bytes, returns
-/// with the stack as it was, and calls nothing but the thunk; no vector register is touched; no
-/// memory is named by its address but constants among the bytes; a system call is made in the thunk alone, and the function
-/// stores no other number for it than those of `calls`.
-pub(super) fn function(bytes: &[u8], thunk: usize, calls: &[i64]) -> Result<Proven, JitError> {
+/// Proves of a function and the system call thunks behind it: control stays in the bytes, returns
+/// with the stack as it was, and calls nothing but the thunks; no vector register is touched; no
+/// memory is named by its address but constants among the bytes; a system call is made in a thunk
+/// alone, and is one of `calls`.
+pub(super) fn function(bytes: &[u8], thunks: &[usize], calls: &[i64]) -> Result<Proven, JitError> {
     let mut walk = Walk {
         bytes,
-        thunk,
+        thunks,
         depths: BTreeMap::new(),
         written: BTreeSet::new(),
         deepest: 0,
     };
-    walk.follow(thunk)?;
-    let of_thunk = walk.deepest;
-    walk.deepest = 0;
+    for &thunk in thunks {
+        walk.number(thunk, calls)?;
+        walk.follow(thunk)?;
+    }
+    let of_thunk = std::mem::take(&mut walk.deepest);
     walk.follow(0)?;
-    walk.numbers(calls)?;
     // The thunk's own depth counts its return address.
     let deepest = walk.deepest.max(walk.call_depth() + of_thunk);
     Ok(Proven {
@@ -93,12 +94,12 @@ impl Walk<'_> {
                 }
                 FlowControl::UnconditionalBranch => todo.push((target, depth)),
                 FlowControl::Call if i.mnemonic() == Mnemonic::Syscall => {
-                    if offset < self.thunk {
+                    if start == 0 {
                         return self.broken(offset, "a system call outside its thunk");
                     }
                     todo.push((behind, depth));
                 }
-                FlowControl::Call if target == self.thunk && start == 0 => {
+                FlowControl::Call if self.thunks.contains(&target) && start == 0 => {
                     todo.push((behind, depth));
                 }
                 FlowControl::Return if depth == 8 && i.op_count() == 0 => {}
@@ -122,7 +123,7 @@ impl Walk<'_> {
             }
         }
         let constant = i.is_ip_rel_memory_operand()
-            && i.ip_rel_memory_address() + 8 <= self.thunk as u64
+            && i.ip_rel_memory_address() + 8 <= self.bytes.len() as u64
             && info.used_memory().iter().all(|m| !writes(m.access()));
         let named = |m: &iced_x86::UsedMemory| {
             !constant && m.index() == R::None && (m.base() == R::None || m.base() == R::RIP)
@@ -159,66 +160,37 @@ impl Walk<'_> {
     /// The depth at the deepest call of the thunk.
     fn call_depth(&self) -> i64 {
         let calls = self.depths.iter().filter(|(offset, _)| {
-            **offset < self.thunk
-                && self
-                    .decode(**offset)
-                    .is_some_and(|i| i.mnemonic() == Mnemonic::Call)
+            self.decode(**offset)
+                .is_some_and(|i| i.mnemonic() == Mnemonic::Call)
         });
         calls.map(|(_, depth)| *depth).max().unwrap_or(0)
     }
 
-    /// Each number that is stored for the thunk is one of these.
-    fn numbers(&self, calls: &[i64]) -> Result<(), JitError> {
-        let mut last = None;
-        for &offset in self.depths.keys().filter(|offset| **offset < self.thunk) {
-            let Some(i) = self.decode(offset) else {
-                continue;
-            };
-            let store = i.mnemonic() == Mnemonic::Mov
-                && i.op0_kind() == OpKind::Memory
-                && i.memory_displacement64() == super::frame::CALL as u64
-                && i.memory_base() != R::RSP
-                && i.memory_base() != R::RBP;
-            if store {
-                last = match i.op1_kind() {
-                    OpKind::Immediate8to64 | OpKind::Immediate32to64 => {
-                        Some(i.immediate(1).cast_signed())
-                    }
-                    _ => self.constant_before(offset, i.op1_register()),
+    /// A thunk is straight code; rax holds a known number when it comes to the system call.
+    fn number(&self, thunk: usize, calls: &[i64]) -> Result<(), JitError> {
+        let mut at = thunk;
+        let mut number = None;
+        while let Some(i) = self.decode(at) {
+            if i.mnemonic() == Mnemonic::Syscall {
+                let known = number.is_some_and(|number| calls.contains(&number));
+                return match known {
+                    true => Ok(()),
+                    false => self.broken(at, "a system call whose number is not known"),
                 };
-                if last.is_none_or(|number| !calls.contains(&number)) {
-                    return self.broken(offset, "a system call whose number is not known");
-                }
             }
-        }
-        let has_call = self.call_depth() > 0;
-        if has_call && last.is_none() {
-            return self.broken(0, "a system call whose number is not known");
-        }
-        Ok(())
-    }
-
-    /// The constant that a register was last set to, by the instructions that lie before.
-    fn constant_before(&self, offset: usize, register: R) -> Option<i64> {
-        let full = register.full_register();
-        for (&at, _) in self.depths.range(..offset).rev() {
-            let i = self.decode(at)?;
+            if i.flow_control() != FlowControl::Next {
+                break;
+            }
             let mut factory = InstructionInfoFactory::new();
-            let writes = factory
-                .info(&i)
-                .used_registers()
-                .iter()
-                .any(|used| writes(used.access()) && used.register().full_register() == full);
-            if writes {
-                let constant = i.mnemonic() == Mnemonic::Mov
-                    && matches!(
-                        i.op1_kind(),
-                        OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-                    );
-                return constant.then(|| i.immediate(1).cast_signed());
+            let info = factory.info(&i);
+            let mut used = info.used_registers().iter();
+            if used.any(|u| writes(u.access()) && u.register().full_register() == R::RAX) {
+                let constant = i.mnemonic() == Mnemonic::Mov && i.op1_kind() == OpKind::Immediate32;
+                number = constant.then(|| i64::from(i.immediate32()));
             }
+            at = i.next_ip() as usize;
         }
-        None
+        self.broken(thunk, "a thunk without a system call")
     }
 }
 
