@@ -277,7 +277,7 @@ fn duration_ends_a_session_and_intervals_print_what_is_new() {
         "--interval",
         "0.05",
         "--duration",
-        "0.4",
+        "2",
     ]);
     assert!(ended.status.success());
     let reports = ended.out.matches("@[runner_function]: ").count();

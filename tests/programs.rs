@@ -354,3 +354,88 @@ for line in sys.stdin:
     let (_, status) = python.finish();
     assert!(status.success(), "{status}");
 }
+
+/// B035: probes on any instructions of a program that a jump can take, with all registers live:
+/// what it computes is the same, and every hit counts.
+#[test]
+fn b035_random_instructions_of_gzip() {
+    if !have("gzip") || !have("objdump") {
+        println!("skipped: no gzip or no objdump");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("gzip");
+    let found = Command::new("sh")
+        .args(["-c", "readlink -f $(command -v gzip)"])
+        .output();
+    let found = String::from_utf8(found.expect("sh runs").stdout).expect("a path");
+    std::fs::copy(found.trim(), &program).expect("there is room");
+    let listing = Command::new("objdump")
+        .arg("-d")
+        .arg(&program)
+        .output()
+        .expect("it runs");
+    let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
+    let mut addresses: Vec<&str> = listing
+        .lines()
+        .filter_map(|line| line.split_once(":\t"))
+        .map(|(address, _)| address.trim())
+        .collect();
+    assert!(addresses.len() > 5000, "{listing}");
+    // Any order that is the same each time.
+    let mut state = 7u64;
+    for at in (1..addresses.len()).rev() {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        addresses.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    addresses.truncate(rounds(1500) as usize);
+    let input = folder.path().join("input");
+    let text: String = (0..20_000).map(|n| format!("{n} {}\n", n * n)).collect();
+    std::fs::write(&input, text).expect("there is room");
+    let words = ["-9", "-c", input.to_str().expect("a name")];
+    let plain = Command::new(&program)
+        .args(words)
+        .output()
+        .expect("it runs");
+    let report = folder.path().join("report");
+    let command = format!("'{}' {}", program.display(), words.join(" "));
+    let (out, err) = loop {
+        let probes = addresses
+            .iter()
+            .map(|a| format!("{}:0x{a}", program.display()));
+        let ran = Command::new(env!("CARGO_BIN_EXE_lancet"))
+            .arg("count")
+            .args(probes)
+            .arg("-o")
+            .arg(&report)
+            .args(["-c", &command])
+            .stdin(Stdio::null())
+            .output()
+            .expect("lancet runs");
+        let err = String::from_utf8_lossy(&ran.stderr).into_owned();
+        // The listing takes bytes between functions for instructions.
+        let wrong = err.split(&format!("{}:0x", program.display())).nth(1);
+        let wrong = wrong.and_then(|rest| rest.split(':').next());
+        match wrong.and_then(|wrong| addresses.iter().position(|a| *a == wrong)) {
+            Some(at) if ran.status.code() == Some(1) => {
+                addresses.swap_remove(at);
+            }
+            _ => break (ran.stdout, err),
+        }
+    };
+    assert!(
+        out == plain.stdout,
+        "{} and {} bytes: {err}",
+        out.len(),
+        plain.stdout.len()
+    );
+    let rows = std::fs::read_to_string(&report).expect("a report");
+    let hit = rows.lines().filter(|row| row.starts_with("@[")).count();
+    assert!(
+        hit > addresses.len() / 20,
+        "{hit} of {}: {err}",
+        addresses.len()
+    );
+}

@@ -259,6 +259,28 @@ fn called_by_the_other_name_it_takes_scripts_alone() {
     assert!(text.starts_with("word 1\n"), "{text}");
 }
 
+/// The benchmark of scripts checks itself; without a path there is no bpftrace beside it.
+#[test]
+fn bench_script_accounts_for_every_hit() {
+    let out = Command::new(env!("CARGO_BIN_EXE_lancet"))
+        .args(["bench", "script", "--quick", "--json"])
+        .env("PATH", "")
+        .output()
+        .expect("it starts");
+    assert!(out.status.success(), "{out:?}");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let rows: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object"))
+        .filter(|row: &serde_json::Value| row["tool"] == "lancet")
+        .collect();
+    assert_eq!(rows.len(), 10, "{text}");
+    for row in rows {
+        assert!(row["calls"].as_u64() > Some(1000), "{row}");
+        assert_eq!(row["calls"], row["told"], "{row}");
+    }
+}
+
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a folder");

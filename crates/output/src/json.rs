@@ -2,27 +2,35 @@
 
 use std::{
     fmt::Write as _,
-    io::{self, Write},
+    io::{self, BufWriter, Write},
 };
 
+use crate::text::BUFFER;
 use crate::{Bucket, Map, ProbeLoss, Report, Row, Value, hist, order};
 
 /// Everything goes to `data`.
 #[must_use]
 pub fn json(data: Box<dyn Write + Send>) -> Box<dyn Report> {
-    Box::new(Json { data })
+    Box::new(Json {
+        data: BufWriter::with_capacity(BUFFER, data),
+    })
 }
 
 struct Json {
-    data: Box<dyn Write + Send>,
+    data: BufWriter<Box<dyn Write + Send>>,
 }
 
 impl Json {
     /// Writes a line and flushes, so that an error is that of this call and not of a later one.
-    fn line(&mut self, mut line: String) -> io::Result<()> {
-        line.push('\n');
-        self.data.write_all(line.as_bytes())?;
+    fn line(&mut self, line: String) -> io::Result<()> {
+        self.event(line)?;
         self.data.flush()
+    }
+
+    /// One of many lines.
+    fn event(&mut self, mut line: String) -> io::Result<()> {
+        line.push('\n');
+        self.data.write_all(line.as_bytes())
     }
 }
 
@@ -34,11 +42,15 @@ impl Report for Json {
     }
 
     fn printf(&mut self, text: &str) -> io::Result<()> {
-        self.line(format!(r#"{{"type": "printf", "data": {}}}"#, quoted(text)))
+        self.event(format!(r#"{{"type": "printf", "data": {}}}"#, quoted(text)))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.data.flush()
     }
 
     fn record(&mut self, kind: &str, _: &str, data: &str) -> io::Result<()> {
-        self.line(format!(r#"{{"type": "{kind}", "data": {data}}}"#))
+        self.event(format!(r#"{{"type": "{kind}", "data": {data}}}"#))
     }
 
     fn detached(&mut self) -> io::Result<()> {

@@ -62,7 +62,8 @@ pub trait Report: Send {
     /// When the report can't be written, as in all of these.
     fn attached(&mut self, probes: usize) -> io::Result<()>;
 
-    /// What a script prints, as it is: the newline belongs to the text.
+    /// What a script prints, as it is: the newline belongs to the text. It may wait for
+    /// [`flush`](Self::flush), or for anything that is no event.
     ///
     /// # Errors
     /// When the report can't be written.
@@ -73,6 +74,12 @@ pub trait Report: Send {
     /// # Errors
     /// When the report can't be written.
     fn record(&mut self, kind: &str, text: &str, data: &str) -> io::Result<()>;
+
+    /// Writes the events that wait.
+    ///
+    /// # Errors
+    /// When the report can't be written.
+    fn flush(&mut self) -> io::Result<()>;
 
     /// All probes are out and the final maps follow.
     ///

@@ -2,11 +2,13 @@
 
 use std::{
     fmt::Write as _,
-    io::{self, Write},
+    io::{self, BufWriter, Write},
 };
 
 use crate::{Bucket, Map, ProbeLoss, Report, Value, hist, order};
 
+/// Bytes that are written at once, of many lines.
+pub(crate) const BUFFER: usize = 1 << 16;
 /// Width of a full bar.
 const BAR: usize = 52;
 
@@ -22,11 +24,14 @@ pub fn text_and_notes(
     data: Box<dyn Write + Send>,
     notes: Box<dyn Write + Send>,
 ) -> Box<dyn Report> {
-    Box::new(Text { data, notes })
+    Box::new(Text {
+        data: BufWriter::with_capacity(BUFFER, data),
+        notes,
+    })
 }
 
 struct Text {
-    data: Box<dyn Write + Send>,
+    data: BufWriter<Box<dyn Write + Send>>,
     notes: Box<dyn Write + Send>,
 }
 
@@ -40,19 +45,23 @@ impl Report for Text {
     }
 
     fn printf(&mut self, text: &str) -> io::Result<()> {
-        put(&mut *self.data, text)
+        self.data.write_all(text.as_bytes())
     }
 
     fn record(&mut self, _: &str, text: &str, _: &str) -> io::Result<()> {
-        put(&mut *self.data, text)
+        self.data.write_all(text.as_bytes())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.data.flush()
     }
 
     fn detached(&mut self) -> io::Result<()> {
-        put(&mut *self.data, "\n\n")
+        put(&mut self.data, "\n\n")
     }
 
     fn map(&mut self, map: &Map) -> io::Result<()> {
-        put(&mut *self.data, &map_text(map))
+        put(&mut self.data, &map_text(map))
     }
 
     fn lost(&mut self, loss: &ProbeLoss) -> io::Result<()> {

@@ -64,7 +64,7 @@ impl Attached {
     pub(super) fn start(tool: &Tool, pid: Pid, program: &str) -> anyhow::Result<Self> {
         let program = format!("{}{program}", tool.begin);
         let mut child = Command::new(&tool.exe)
-            .args(["-B", "full", "-p", &pid.to_string(), "-e", &program])
+            .args(["-B", "line", "-p", &pid.to_string(), "-e", &program])
             .env(READY, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

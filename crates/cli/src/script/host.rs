@@ -56,7 +56,8 @@ impl Runner<'_> {
         self.point = point;
         self.maps.iter_mut().for_each(State::look_again);
         eval::run(self.program, action, self);
-        self.failed.take().map_or(Ok(()), Err)
+        self.failed.take().map_or(Ok(()), Err)?;
+        self.report.flush().context(UNWRITTEN)
     }
 
     /// The first failure is kept; what follows it is no news.
@@ -108,7 +109,7 @@ impl Runner<'_> {
                 self.act(format, &record)?;
             }
         }
-        Ok(())
+        self.report.flush().context(UNWRITTEN)
     }
 
     /// All maps that hold something, in the order of their names, then what they lost.
