@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use lancet_testkit::{Bpftrace, Running, target};
 
-use support::{Ended, Lancet, lancet, private_copy, start};
+use support::{Ended, Lancet, lancet, private_copy, rounds, start};
 
 fn calls() -> String {
     target("calls").display().to_string()
@@ -148,7 +148,7 @@ fn compiled_blocks_are_exact_under_threads() {
 
 /// Children share the maps of their parent, and are counted as themselves.
 #[test]
-fn forked_children_write_into_the_same_maps() {
+fn b139_forked_children_have_ids_of_their_own() {
     let mut family = Running::start("family", &[]);
     let pid = family.pid();
     let file = target("family").display().to_string();
@@ -279,6 +279,115 @@ fn bench_script_accounts_for_every_hit() {
         assert!(row["calls"].as_u64() > Some(1000), "{row}");
         assert_eq!(row["calls"], row["told"], "{row}");
     }
+}
+
+/// A text is cut at the configured length, and marked.
+#[test]
+fn b133_long_texts_are_cut_and_marked() {
+    for (most, shown) in [("64", 64), ("1024", 1024), ("4096", 4096)] {
+        let mut texts = Running::start("texts", &[]);
+        let script = format!(
+            "uprobe:{}:lengthy {{ printf(\"[%s]\\n\", str(arg0)); @[str(arg0, 8)] = count(); }}",
+            target("texts").display()
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lancet"));
+        command.args(["-p", &texts.pid().to_string(), "-e", &script]);
+        command.env("BPFTRACE_MAX_STRLEN", most);
+        let mut session = Lancet::of(command);
+        assert!(session.says("Attached "), "it does not attach");
+        texts.ask("go");
+        let ended = session.stop();
+        let _ = texts.finish_ok();
+        let said = ended
+            .out
+            .lines()
+            .find(|line| line.starts_with('['))
+            .expect("a text");
+        let text = said.trim_matches(['[', ']']);
+        let kept = text.trim_end_matches('.');
+        assert!(kept.bytes().all(|byte| byte == b'x'), "{said}");
+        assert!(
+            kept.len() + 1 >= shown && kept.len() <= shown,
+            "{} of {shown}",
+            kept.len()
+        );
+        assert!(text.ends_with(".."), "{} of {shown}", text.len());
+        assert!(ended.out.contains("@[xxxxxxxx]: 1"), "{}", ended.out);
+    }
+}
+
+/// `exit()` and `clear()` come through a flood of lines.
+#[test]
+fn b135_what_a_script_asks_for_is_not_lost_behind_a_flood() {
+    let mut calls = Running::start("calls", &["2", "100000"]);
+    let script = format!(
+        "uprobe:{}:f {{ @n++; printf(\"%d a line of a flood that fills every ring in no time\\n\", arg0); @[arg0 % 3] = count();
+            if (@n == 150000) {{ clear(@); exit(); }} }}",
+        target("calls").display()
+    );
+    let session = Lancet::start(&["-p", &calls.pid().to_string(), "-e", &script]);
+    assert_eq!(calls.ask("go"), "calls 200000 200000 200000");
+    // It ends by itself.
+    let ended = session.end();
+    let _ = calls.finish_ok();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.err);
+    assert!(counted(&ended.out, "@n") >= 150_000);
+}
+
+/// Numbered events of eight threads: each thread's come in order, and what is missing is told.
+#[test]
+fn b136_events_keep_their_order_and_losses_are_told() {
+    let each = rounds(20_000);
+    let mut calls = Running::start("calls", &["8", &each.to_string()]);
+    let script = format!(
+        "uprobe:{}:f {{ printf(\"%d %d\\n\", tid, arg0); }}",
+        target("calls").display()
+    );
+    let session = Lancet::start(&["-p", &calls.pid().to_string(), "-e", &script]);
+    calls.ask("go");
+    let ended = session.stop();
+    let _ = calls.finish_ok();
+    let mut last = std::collections::HashMap::new();
+    let mut lines = 0;
+    for line in ended.out.lines().filter(|line| !line.is_empty()) {
+        let (tid, number) = line.split_once(' ').expect("two numbers");
+        let number: i64 = number.parse().expect("a number");
+        if let Some(before) = last.insert(tid.to_owned(), number) {
+            assert!(before < number, "{tid}: {number} after {before}");
+        }
+        lines += 1;
+    }
+    let lost: u64 = ended
+        .err
+        .lines()
+        .find_map(|line| {
+            line.strip_prefix("Lost ")?
+                .strip_suffix(" events")?
+                .parse()
+                .ok()
+        })
+        .unwrap_or(0);
+    assert_eq!(lines + lost, 8 * each, "{}", ended.err);
+    assert!(lines > 0);
+}
+
+/// Where every block asks for one process, no other gets a probe.
+#[test]
+fn b144_a_predicate_on_the_process_chooses_it() {
+    let (_folder, file) = private_copy("calls");
+    let (mut wanted, mut other) = (start(&file), start(&file));
+    let script = format!(
+        "uprobe:{0}:f /pid == {1}/ {{ @ = count(); }} uprobe:{0}:g /pid == {1} && arg0 > 5/ {{ @big = count(); }}",
+        file.display(),
+        wanted.pid()
+    );
+    let session = Lancet::start(&["-e", &script]);
+    let maps = |pid| std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    assert!(maps(wanted.pid()).contains("lancet") && !maps(other.pid()).contains("lancet"));
+    (wanted.ask("go"), other.ask("go"));
+    let ended = session.stop();
+    let _ = (wanted.finish_ok(), other.finish_ok());
+    assert_eq!(counted(&ended.out, "@"), 2000, "{}", ended.out);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
 use lancet_abi::units::Pid;
 use lancet_engine::{Event, Session, Tracer, launch};
-use lancet_script::ir::{self, Point, PointId, Program, Warning};
+use lancet_script::ir::{self, Hoist, Point, PointId, Program, Warning};
 use lancet_script::{Options, Source, compile, is_setting};
 
 use crate::checks::Checks;
@@ -99,6 +99,9 @@ pub(crate) fn script(words: &[OsString]) -> Result<u8> {
     let mut options = options.session();
     for pid in &mut options.pids {
         *pid = run::process_of(*pid)?;
+    }
+    if options.pids.is_empty() && options.command.is_none() {
+        options.pids.extend(only_process(&program));
     }
     let command = run::command(&options)?;
     // All that can be wrong with files and names is said before anything starts.
@@ -257,6 +260,28 @@ fn settings_of_environment() -> Vec<(String, String)> {
         is_setting(&key).then_some((key, value))
     });
     named.collect()
+}
+
+/// The process that every uprobe block's predicate asks for, if it is there: no other needs a probe.
+fn only_process(program: &Program) -> Option<i32> {
+    let mut pids = program
+        .actions
+        .iter()
+        .filter(|action| {
+            action
+                .points
+                .iter()
+                .any(|p| program.points[p.index()].in_target())
+        })
+        .map(|action| {
+            action.hoist.iter().find_map(|condition| match condition {
+                Hoist::Pid(pid) => i32::try_from(*pid).ok(),
+                _ => None,
+            })
+        });
+    let first = pids.next()??;
+    let all = pids.all(|pid| pid == Some(first));
+    (all && run::process_of(first).is_ok()).then_some(first)
 }
 
 /// Numbers of the formats that each action writes.

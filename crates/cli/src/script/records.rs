@@ -44,7 +44,7 @@ impl Drain {
     pub(super) fn next(&self, session: &Session) -> Option<Instant> {
         let writes = session
             .script_layout()
-            .is_some_and(|l| !l.rings().is_empty());
+            .is_some_and(|layout| layout.rings().next().is_some());
         writes.then(|| Instant::now() + if self.many { SOON } else { LATER })
     }
 
@@ -61,7 +61,7 @@ impl Drain {
                 ring.at += memory.base;
                 (Consumer::new(ring), None)
             };
-            self.rings = layout.rings().iter().map(consumer).collect();
+            self.rings = layout.rings().map(consumer).collect();
         }
         let mut all = Vec::new();
         for ((consumer, waits), ring) in self.rings.iter_mut().zip(layout.rings()) {

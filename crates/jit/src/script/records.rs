@@ -11,7 +11,7 @@ use super::shared::{Count, RECORD_HEAD};
 
 impl Maker<'_> {
     pub(super) fn emit(&mut self, format: FormatId, args: &[Arg]) {
-        let rings = self.shared.rings();
+        let rings = self.shared.rings_of(&self.program.formats[format.index()]);
         let (Some(&ring), number) = (rings.first(), rings.len() as i64) else {
             return;
         };

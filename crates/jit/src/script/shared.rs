@@ -2,12 +2,13 @@
 
 use lancet_abi::ring::RingLayout;
 use lancet_abi::table::TableLayout;
-use lancet_script::ir::{Agg, MapId, MapValue, Program, Warning};
+use lancet_script::ir::{Agg, Format, MapId, MapValue, Program, Warning};
 
 /// Bytes of a record before its fields: the slot's turn is not part of it.
 pub const RECORD_HEAD: u32 = 16;
-/// Bytes of one CPU's ring, about.
+/// Bytes of one CPU's ring, about: for lines of output, and for what else is asked for.
 const RING: u32 = 1 << 20;
+const CONTROL_RING: u32 = 1 << 14;
 const LEAST_SLOTS: u32 = 64;
 /// Words of each action: one for each kind of [`Count`].
 const COUNTS: u64 = 8;
@@ -45,7 +46,8 @@ impl Count {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
     tables: Vec<TableLayout>,
-    rings: Vec<RingLayout>,
+    events: Vec<RingLayout>,
+    controls: Vec<RingLayout>,
     size: u64,
 }
 
@@ -78,24 +80,34 @@ impl Shared {
             end = end.checked_add(table.size())?;
             tables.push(table);
         }
-        let largest = in_target()
-            .flat_map(|action| action.formats())
-            .map(|format| program.formats[format.index()].size())
-            .max();
-        let mut rings = Vec::new();
-        for _ in 0..if largest.is_some() { cpus } else { 0 } {
-            let stride = 8 + RECORD_HEAD + largest.unwrap_or(0).next_multiple_of(8);
-            let ring = RingLayout {
-                at: end.next_multiple_of(64),
-                slots: (RING / stride).next_power_of_two().max(LEAST_SLOTS),
-                stride,
+        let mut rings = |control: bool, bytes: u32| {
+            let formats = in_target().flat_map(|action| action.formats());
+            let sizes = formats
+                .map(|format| &program.formats[format.index()])
+                .filter(|format| is_control(format) == control)
+                .map(Format::size);
+            let Some(largest) = sizes.max() else {
+                return Some(Vec::new());
             };
-            end = ring.at.checked_add(ring.size())?;
-            rings.push(ring);
-        }
+            let stride = 8 + RECORD_HEAD + largest.next_multiple_of(8);
+            let mut rings = Vec::new();
+            for _ in 0..cpus {
+                let ring = RingLayout {
+                    at: end.next_multiple_of(64),
+                    slots: (bytes / stride).next_power_of_two().max(LEAST_SLOTS),
+                    stride,
+                };
+                end = ring.at.checked_add(ring.size())?;
+                rings.push(ring);
+            }
+            Some(rings)
+        };
+        let events = rings(false, RING)?;
+        let controls = rings(true, CONTROL_RING)?;
         Some(Self {
             tables,
-            rings,
+            events,
+            controls,
             size: end.next_multiple_of(64),
         })
     }
@@ -124,11 +136,29 @@ impl Shared {
         &self.tables[map.index()]
     }
 
-    /// The rings, by CPU; none where no action in a target writes records.
+    /// The rings for records of a format, by CPU.
     #[must_use]
-    pub fn rings(&self) -> &[RingLayout] {
-        &self.rings
+    pub fn rings_of(&self, format: &Format) -> &[RingLayout] {
+        if is_control(format) {
+            &self.controls
+        } else {
+            &self.events
+        }
     }
+
+    /// All rings; none where no action in a target writes records.
+    pub fn rings(&self) -> impl Iterator<Item = &RingLayout> {
+        self.events.iter().chain(&self.controls)
+    }
+}
+
+/// Whether records of the format ask for something else than a line of output. They have rings of
+/// their own: a flood of lines must not keep a script from ending.
+fn is_control(format: &Format) -> bool {
+    matches!(
+        format,
+        Format::Exit { .. } | Format::Clear { .. } | Format::Zero { .. } | Format::PrintMap { .. }
+    )
 }
 
 /// Words of a map's value.
