@@ -39,11 +39,11 @@ fn renamed(number: usize, text: &str) -> String {
 }
 
 /// Known differences of the two formats, taken away from both: blanks at the end of a line, empty
-/// lines, the banner, and that truth values were 1 and 0 in the oracle's release.
+/// lines, the banner, the mark of the last event, and that truth values were 1 and 0 in the oracle's release.
 fn normal(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim_end);
     lines
-        .filter(|line| !line.is_empty() && !line.starts_with("Attach"))
+        .filter(|line| !line.is_empty() && !line.starts_with("Attach") && *line != "last")
         .map(|line| line.replace("[true]", "[1]").replace("[false]", "[0]"))
         .map(|line| match line.rsplit_once(": ") {
             Some((name, "true")) => format!("{name}: 1"),
@@ -177,11 +177,16 @@ fn blocks_of_a_target_print_what_bpftrace_prints() {
                     .replace("PID", pid);
                 text.replace("printf(\"", &format!("printf(\"@c{number}_said: ")) + "\n"
             };
-            some.iter().map(one).collect()
+            let last = format!(
+                "uprobe:{}:lengthy {{ printf(\"last\\n\"); }}",
+                file.display()
+            );
+            some.iter().map(one).collect::<String>() + &last
         };
         let mut target = start(&file);
-        let oracle = Bpftrace::start_program(target.pid(), &program(&target.pid().to_string()));
+        let mut oracle = Bpftrace::start_program(target.pid(), &program(&target.pid().to_string()));
         assert_eq!(target.ask("go"), "rounds 1");
+        oracle.wait_for("last");
         let theirs = normal(&oracle.stop().join("\n"));
         let _ = target.finish_ok();
 

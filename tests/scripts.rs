@@ -384,7 +384,8 @@ fn b144_a_predicate_on_the_process_chooses_it() {
     let session = Lancet::start(&["-e", &script]);
     let maps = |pid| std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     assert!(maps(wanted.pid()).contains("lancet") && !maps(other.pid()).contains("lancet"));
-    (wanted.ask("go"), other.ask("go"));
+    wanted.ask("go");
+    other.ask("go");
     let ended = session.stop();
     let _ = (wanted.finish_ok(), other.finish_ok());
     assert_eq!(counted(&ended.out, "@"), 2000, "{}", ended.out);

@@ -17,7 +17,11 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// A bpftrace at work on one process. Its files should be private copies: its
 /// probes are written into every process that runs them.
 #[derive(Debug)]
-pub struct Bpftrace(Running);
+pub struct Bpftrace {
+    tracer: Running,
+    /// What it printed and was read already.
+    lines: Vec<String>,
+}
 
 impl Bpftrace {
     /// Why there is none here.
@@ -64,9 +68,26 @@ impl Bpftrace {
             .unwrap_or_else(|error| panic!("bpftrace: {error}"));
         loop {
             match tracer.line_within(PATIENCE) {
-                Ok(line) if line == "counting" => return Self(tracer),
+                Ok(line) if line == "counting" => {
+                    let lines = Vec::new();
+                    return Self { tracer, lines };
+                }
                 Ok(_) => {}
                 Err(error) => panic!("bpftrace does not attach to {pid}: {error}: {program}"),
+            }
+        }
+    }
+
+    /// Reads on until it prints this line. It ends without printing the events that it has not read
+    /// yet, so a program's last event should be waited for.
+    ///
+    /// # Panics
+    /// When it does not come.
+    pub fn wait_for(&mut self, last: &str) {
+        while self.lines.last().is_none_or(|line| line != last) {
+            match self.tracer.line_within(PATIENCE) {
+                Ok(line) => self.lines.push(line),
+                Err(error) => panic!("bpftrace does not print {last}: {error}"),
             }
         }
     }
@@ -78,10 +99,10 @@ impl Bpftrace {
     #[must_use]
     pub fn stop(mut self) -> Vec<String> {
         let end = Instant::now() + PATIENCE;
-        let mut lines = Vec::new();
+        let mut lines = std::mem::take(&mut self.lines);
         self.interrupt();
         loop {
-            match self.0.line_within(AGAIN) {
+            match self.tracer.line_within(AGAIN) {
                 Ok(line) => lines.push(line),
                 // A signal between its look at the flag and its wait is seen only by the next.
                 Err(Error::Silent { .. }) if Instant::now() < end => self.interrupt(),
@@ -89,13 +110,13 @@ impl Bpftrace {
                 Err(error) => panic!("bpftrace does not end: {error}"),
             }
         }
-        let (_, status) = self.0.finish_within(PATIENCE);
+        let (_, status) = self.tracer.finish_within(PATIENCE);
         assert!(status.success(), "bpftrace ended with {status}: {lines:#?}");
         lines
     }
 
     fn interrupt(&self) {
-        if let Some(tracer) = rustix::process::Pid::from_raw(self.0.pid().0) {
+        if let Some(tracer) = rustix::process::Pid::from_raw(self.tracer.pid().0) {
             kill_process(tracer, Signal::INT).expect("bpftrace is our child and not yet reaped");
         }
     }
