@@ -257,6 +257,14 @@ fn called_by_the_other_name_it_takes_scripts_alone() {
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success(), "{out:?}");
     assert!(text.starts_with("word 1\n"), "{text}");
+    let version = Command::new(&name).arg("-V").output().expect("it starts");
+    let text = String::from_utf8_lossy(&version.stdout);
+    assert!(text.starts_with("bpftrace v0.26"), "{text}");
+    let wrong = Command::new(&name)
+        .arg("--nonsense")
+        .output()
+        .expect("it starts");
+    assert_eq!(wrong.status.code(), Some(1));
 }
 
 /// The benchmark of scripts checks itself; without a path there is no bpftrace beside it.
@@ -396,7 +404,10 @@ fn what_is_not_there_yet_is_refused_by_name_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace");
     for (block, what) in [
-        ("{ @ = reg(\"flags\"); }", "reg(\"flags\")"),
+        (
+            "{ if (func == \"f\") { @++; } }",
+            "`probe` or `func` as a text",
+        ),
         (
             "{ if (probe == \"x\") { @++; } }",
             "`probe` or `func` as a text",

@@ -331,7 +331,9 @@ impl Graph<'_> {
                 state.push(state.get(first));
                 return Ok(state);
             }
-            Mnemonic::Pushfq if self.env.check && state.depth >= RED_ZONE => {
+            Mnemonic::Pushfq
+                if (self.env.check || self.env.script.is_some()) && state.depth >= RED_ZONE =>
+            {
                 state.depth += 8;
                 if state.depth > self.deepest() {
                     return self.broken(offset, "a push into the red zone or too deep");

@@ -169,6 +169,8 @@ impl Host for Model<'_> {
             Fact::Arg(n) if n < 6 => register(ARGUMENTS[usize::from(n)]),
             Fact::Register("ip") => SITE.cast_signed(),
             Fact::Register("sp") => self.sp.cast_signed(),
+            // Interrupts are on, and bit 1 is always set.
+            Fact::Register("flags") => self.state.flags.cast_signed(),
             Fact::Register(name) => register(NAMES.iter().position(|n| *n == name).unwrap()),
             other => panic!("{other:?} has no fixed value"),
         }
@@ -442,6 +444,8 @@ fn statements() {
         "printf(\"%s %d\\n\", comm, arg3); print((arg0, arg1)); if (arg2 == 11 && arg3 == 11) { exit(); }",
         "@r = reg(\"r12\"); @i = reg(\"ip\"); @f[func] = count(); @q[probe] = count();",
         "@a[arg0 / arg2] = count(); @b = arg0 % arg3;",
+        "@f[reg(\"flags\")] = count();",
+        "@x[arg2] = arg3; for ($kv : @x) { @s += $kv.1; @n[$kv.0] = count(); }",
     ] {
         let text = format!("uprobe:/bin/true:main {{ {body} }}");
         compare(&text, &states());

@@ -39,10 +39,7 @@ pub(crate) fn is_meant(words: &[OsString]) -> bool {
         return false;
     };
     // Called by the other name it takes nothing but scripts.
-    if Path::new(program)
-        .file_name()
-        .is_some_and(|name| name == "bpftrace")
-    {
+    if is_bpftrace(program) {
         return true;
     }
     let Some(first) = words.first().and_then(|word| word.to_str()) else {
@@ -56,8 +53,29 @@ pub(crate) fn is_meant(words: &[OsString]) -> bool {
     !is_verb && (Path::new(first).is_file() || first.contains(['/', '.']))
 }
 
+/// The release of the language that scripts are taken as.
+const LANGUAGE: &str = "0.26.0";
+
+fn is_bpftrace(program: &std::ffi::OsStr) -> bool {
+    Path::new(program)
+        .file_name()
+        .is_some_and(|name| name == "bpftrace")
+}
+
 /// Runs a script; returns the exit status.
 pub(crate) fn script(words: &[OsString]) -> Result<u8> {
+    let other = words.first().is_some_and(|program| is_bpftrace(program));
+    if other
+        && words
+            .get(1)
+            .is_some_and(|word| word == "-V" || word == "--version")
+    {
+        println!(
+            "bpftrace v{LANGUAGE} (lancet {})",
+            env!("CARGO_PKG_VERSION")
+        );
+        return Ok(0);
+    }
     let options = match ScriptOptions::try_parse_from(words) {
         Ok(options) => options,
         Err(error) => {

@@ -215,7 +215,7 @@ pub(super) fn find(
 ) -> Result<Vec<(usize, Vec<Site>)>> {
     let mut all = Vec::new();
     let mut failed = None;
-    for file in files(file)? {
+    for file in files(file, pid)? {
         let mut last = None;
         for text in texts(&file, function) {
             match probes::find_one(&text, pid, found) {
@@ -235,10 +235,22 @@ pub(super) fn find(
     }
 }
 
-/// The files that a name with `*` means, in their order; any other name as it is.
-fn files(name: &str) -> Result<Vec<String>> {
+/// The files that a name with `*` means, in their order; any other name as it is. `*` alone: all code
+/// that the process maps.
+fn files(name: &str, pid: Option<Pid>) -> Result<Vec<String>> {
     if !name.contains('*') {
         return Ok(vec![name.to_owned()]);
+    }
+    if name == "*" {
+        let pid = pid.ok_or_else(|| anyhow!("`*` for the file needs a process: add -p PID"))?;
+        let mut mapped: Vec<String> = lancet_procs::mappings(pid)?
+            .iter()
+            .filter(|mapping| mapping.execute && mapping.path.starts_with(b"/"))
+            .map(|mapping| String::from_utf8_lossy(&mapping.path).into_owned())
+            .collect();
+        mapped.sort();
+        mapped.dedup();
+        return Ok(mapped);
     }
     let mut places = vec![PathBuf::from(if name.starts_with('/') { "/" } else { "." })];
     for part in name.split('/').filter(|part| !part.is_empty()) {

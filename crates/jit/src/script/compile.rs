@@ -36,6 +36,8 @@ pub struct Compiled {
     pub(crate) records: bool,
     /// Whether it wants the thread's id.
     pub(crate) tid: bool,
+    /// Whether it wants the flags.
+    pub(crate) flags: bool,
 }
 
 /// A program's actions as machine code, and where their data lies.
@@ -217,6 +219,7 @@ fn compile(
         records: action.formats().next().is_some(),
         // It is also who holds a bucket's lock.
         tid: facts().any(|fact| fact == Fact::Tid) || action.maps().next().is_some(),
+        flags: facts().any(|fact| fact == facts::FLAGS),
         bytes,
     })
 }
@@ -229,10 +232,6 @@ fn unsupported(action: &Action) -> Option<&'static str> {
             source: StrSource::Probe | StrSource::Func,
             ..
         } => Some("not yet in a uprobe: `probe` or `func` as a text"),
-        Inst::Fact {
-            fact: Fact::Register("flags"),
-            ..
-        } => Some("not yet in a uprobe: reg(\"flags\")"),
         _ => None,
     })
 }

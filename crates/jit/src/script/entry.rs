@@ -150,6 +150,25 @@ impl Emitter<'_> {
         self.asm.and(ecx, 0xfff)
     }
 
+    /// Leaves the site's flags in rcx: the arithmetic ones are on top of the stack, the others are as
+    /// they were.
+    fn fill_flags(&mut self) -> Result<(), IcedError> {
+        const ARITHMETIC: i32 = 0x8d5;
+        const IN_AH: i32 = 0xd5;
+        const OVERFLOW: i32 = 11;
+        self.asm.pushfq()?;
+        self.asm.pop(rcx)?;
+        self.asm.and(ecx, !ARITHMETIC)?;
+        self.asm.mov(rax, qword_ptr(rsp))?;
+        self.asm.shr(eax, 8)?;
+        self.asm.and(eax, IN_AH)?;
+        self.asm.or(ecx, eax)?;
+        self.asm.mov(rax, qword_ptr(rsp))?;
+        self.asm.and(eax, 1)?;
+        self.asm.shl(eax, OVERFLOW)?;
+        self.asm.or(ecx, eax)
+    }
+
     /// Writes what the function may ask for into the slot at rdx, and leaves the slot in rdi.
     fn fill_slot(&mut self, run: &Run<'_>) -> Result<(), IcedError> {
         let at = |offset: i32| qword_ptr(rdx + offset);
@@ -192,6 +211,10 @@ impl Emitter<'_> {
                 }
             }
             self.asm.mov(at(frame::TID), rax)?;
+        }
+        if run.compiled.flags {
+            self.fill_flags()?;
+            self.asm.mov(at(frame::FLAGS), rcx)?;
         }
         self.asm.mov(rdi, rdx)?;
         if run.compiled.records {

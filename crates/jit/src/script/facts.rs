@@ -36,6 +36,9 @@ const NAMES: [&str; 16] = [
     "r15",
 ];
 
+/// The fact that reads the flags.
+pub(super) const FLAGS: Fact = Fact::Register("flags");
+
 /// The number of the register that a fact reads.
 pub(super) fn register_of(fact: Fact) -> Option<usize> {
     match fact {
@@ -79,7 +82,7 @@ impl Maker<'_> {
             }
             Fact::Arg(_) | Fact::Register(_) => match register_of(fact) {
                 Some(number) => self.word(frame::register(number)),
-                // `ip`; `flags` is refused before: see `unsupported`.
+                None if fact == FLAGS => self.word(frame::FLAGS),
                 None => self.word(frame::SITE),
             },
             Fact::Probe => self.word(frame::PROBE),

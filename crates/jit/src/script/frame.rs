@@ -39,8 +39,10 @@ pub(crate) const VECTORS: i32 = TIME + 16;
 pub(crate) const CALL: i32 = VECTORS + 32;
 /// A word that the kernel writes, such as an integer that was read.
 pub(crate) const WORD: i32 = CALL + 7 * 8;
+/// The site's flags; only where the action wants them.
+pub(crate) const FLAGS: i32 = WORD + 16;
 /// What a search has found: an entry with the key, an entry for it; 0 for none.
-pub(crate) const FOUND: i32 = WORD + 16;
+pub(crate) const FOUND: i32 = FLAGS + 8;
 pub(crate) const FREE: i32 = FOUND + 8;
 /// A hash in the making.
 pub(crate) const HASH: i32 = FREE + 8;
