@@ -399,31 +399,40 @@ fn b144_a_predicate_on_the_process_chooses_it() {
     assert_eq!(counted(&ended.out, "@"), 2000, "{}", ended.out);
 }
 
+/// Names of attach point and function are texts like others.
+#[test]
+fn names_are_compared_as_texts() {
+    let file = calls();
+    let script = format!(
+        "uprobe:{file}:f,uprobe:{file}:g {{ if (func == \"g\") {{ @g = count(); }} @n[func == \"f\"] = count();
+            @p[strcontains(probe, \":f\")] = count(); $s = func; @last[$s] = count(); }}"
+    );
+    let out = on_calls(&[], &script).out;
+    for row in [
+        "@g: 2000",
+        "@n[true]: 2000",
+        "@n[false]: 2000",
+        "@p[true]: 2000",
+        "@last[f]: 2000",
+        "@last[g]: 2000",
+    ] {
+        assert!(out.contains(row), "{row}: {out}");
+    }
+}
+
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace");
-    for (block, what) in [
-        (
-            "{ if (func == \"f\") { @++; } }",
-            "`probe` or `func` as a text",
-        ),
-        (
-            "{ if (probe == \"x\") { @++; } }",
-            "`probe` or `func` as a text",
-        ),
-    ] {
-        let script = format!("uprobe:{}:f {block}", calls());
-        let command = format!("touch {}", trace.display());
-        let ended = lancet(&["-e", &script, "-c", &command]);
-        assert_eq!(ended.status.code(), Some(1), "{script}: {ended:?}");
-        assert!(
-            ended.err.contains("not yet in a uprobe: ") && ended.err.contains(what),
-            "{script}: {}",
-            ended.err
-        );
-        assert!(!trace.exists(), "{script}");
-    }
+    let script = format!(
+        "let @x = lruhash(5); uprobe:{}:f {{ @x[tid] = 1; }}",
+        calls()
+    );
+    let command = format!("touch {}", trace.display());
+    let ended = lancet(&["-e", &script, "-c", &command]);
+    assert_eq!(ended.status.code(), Some(1), "{script}: {ended:?}");
+    assert!(ended.err.contains("not yet: @x"), "{script}: {}", ended.err);
+    assert!(!trace.exists(), "{script}");
 }
 
 #[test]

@@ -58,13 +58,25 @@ pub fn emit(
     })
 }
 
-/// Puts the functions of all steps, each once, before everything else.
+/// Puts the functions of all steps, each once, and the names that they want before everything else.
 fn lay_out(steps: &mut [Step<'_>], at: RuntimeAddr) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut placed: Vec<(*const Compiled, u64)> = Vec::new();
     for step in steps {
         let Step::Run(run) = step else { continue };
         let this: *const Compiled = run.compiled;
+        let mut put = |wanted: bool, name: &str| {
+            if !wanted {
+                return 0;
+            }
+            let address = at.0 + bytes.len() as u64;
+            bytes.extend((name.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.resize(bytes.len().next_multiple_of(32), 0);
+            address
+        };
+        let (probe, func) = run.compiled.names;
+        run.names_at = (put(probe, run.names.0), put(func, run.names.1));
         let known = placed.iter().find(|(other, _)| *other == this);
         run.function = match known {
             Some((_, address)) => *address,
@@ -160,6 +172,8 @@ fn check<'e>(
             let compiled = script.actions.get(action as usize).and_then(Option::as_ref);
             Ok(Some(Step::Run(Run {
                 function: 0,
+                names: script.names(probe, func),
+                names_at: (0, 0),
                 compiled: compiled.ok_or(JitError::Action { action, site })?,
                 slot_size: script.slot_size,
                 scratch: *scratch,

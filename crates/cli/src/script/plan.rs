@@ -327,6 +327,9 @@ impl Plan {
                 }
             }
         }
+        if let Some(scripts) = &self.scripts {
+            scripts.name(done.points.clone(), done.functions.clone());
+        }
         Ok(done)
     }
 }

@@ -1,7 +1,7 @@
 //! From an action to the bytes of its function.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::ExternalName;
@@ -38,6 +38,8 @@ pub struct Compiled {
     pub(crate) tid: bool,
     /// Whether it wants the flags.
     pub(crate) flags: bool,
+    /// Whether it wants the names of attach point and function as texts.
+    pub(crate) names: (bool, bool),
 }
 
 /// A program's actions as machine code, and where their data lies.
@@ -47,6 +49,8 @@ pub struct Scripts {
     /// Bytes of one scratch slot.
     pub(crate) slot_size: u32,
     pub(crate) shared: Shared,
+    /// Names of attach points and functions by their ids.
+    names: OnceLock<(Vec<String>, Vec<String>)>,
 }
 
 impl Scripts {
@@ -83,7 +87,23 @@ impl Scripts {
             actions,
             slot_size,
             shared,
+            names: OnceLock::new(),
         }))
+    }
+
+    /// Gives the ids of attach points and functions their names, once, before the first site.
+    pub fn name(&self, probes: Vec<String>, functions: Vec<String>) {
+        let _ = self.names.set((probes, functions));
+    }
+
+    /// The names with these ids; empty for one that has none.
+    pub(crate) fn names(&self, probe: u32, func: u32) -> (&str, &str) {
+        let Some((probes, functions)) = self.names.get() else {
+            return ("", "");
+        };
+        let probe = probes.get(probe as usize).map_or("", String::as_str);
+        let func = functions.get(func as usize).map_or("", String::as_str);
+        (probe, func)
     }
 
     /// Bytes of private memory that a process needs for its scratch slots.
@@ -104,7 +124,8 @@ impl Scripts {
     /// Bytes that a pad takes with this action, at most.
     #[must_use]
     pub fn room(&self, action: usize) -> u64 {
-        const ENTRY: u64 = 640;
+        // With names of some hundred bytes.
+        const ENTRY: u64 = 1024;
         let bytes = self.actions.get(action).and_then(Option::as_ref);
         bytes.map_or(0, |compiled| compiled.bytes.len() as u64 + ENTRY)
     }
@@ -154,9 +175,6 @@ fn compile(
     isa: &OwnedTargetIsa,
 ) -> Result<Compiled, JitError> {
     let refuse = |what: String| JitError::Script { what };
-    if let Some(what) = unsupported(action) {
-        return Err(refuse(what.to_owned()));
-    }
     let frame = Frame::new(action)
         .ok_or_else(|| refuse("the scratch memory of an action is over 2 GiB".into()))?;
     let mut context = Context::for_function(function::build(around, frame, isa.frontend_config()));
@@ -209,6 +227,10 @@ fn compile(
             _ => None,
         })
     };
+    let has_text = |wanted: StrSource| {
+        let mut insts = action.blocks.iter().flat_map(|block| &block.insts);
+        insts.any(|inst| matches!(inst, Inst::Str { source, .. } if *source == wanted))
+    };
     let mut reads: Vec<usize> = facts().filter_map(facts::register_of).collect();
     reads.sort_unstable();
     reads.dedup();
@@ -220,19 +242,8 @@ fn compile(
         // It is also who holds a bucket's lock.
         tid: facts().any(|fact| fact == Fact::Tid) || action.maps().next().is_some(),
         flags: facts().any(|fact| fact == facts::FLAGS),
+        names: (has_text(StrSource::Probe), has_text(StrSource::Func)),
         bytes,
-    })
-}
-
-/// What an action has that this compiler lacks.
-fn unsupported(action: &Action) -> Option<&'static str> {
-    let insts = action.blocks.iter().flat_map(|block| &block.insts);
-    insts.into_iter().find_map(|inst| match inst {
-        Inst::Str {
-            source: StrSource::Probe | StrSource::Func,
-            ..
-        } => Some("not yet in a uprobe: `probe` or `func` as a text"),
-        _ => None,
     })
 }
 

@@ -34,6 +34,9 @@ pub(crate) struct Run<'e> {
     pub(crate) compiled: &'e Compiled,
     pub(crate) slot_size: u32,
     pub(crate) scratch: Scratch,
+    /// The names of attach point and function, and where they lie.
+    pub(crate) names: (&'e str, &'e str),
+    pub(crate) names_at: (u64, u64),
     /// Offset in the region's part for scripts of the count of skipped hits.
     pub(crate) skipped: u64,
     pub(crate) probe: u32,
@@ -202,6 +205,15 @@ impl Emitter<'_> {
         self.asm.mov(at(frame::PROBE), rax)?;
         self.asm.mov(eax, run.func)?;
         self.asm.mov(at(frame::FUNC), rax)?;
+        for (wanted, address, place) in [
+            (run.compiled.names.0, run.names_at.0, frame::PROBE_NAME),
+            (run.compiled.names.1, run.names_at.1, frame::FUNC_NAME),
+        ] {
+            if wanted {
+                self.asm.mov(rax, address)?;
+                self.asm.mov(at(place), rax)?;
+            }
+        }
         if run.compiled.tid {
             match self.tid_from_fs() {
                 Some(offset) => self.asm.mov(eax, dword_ptr(i64::from(offset)).fs())?,

@@ -41,8 +41,11 @@ pub(crate) const CALL: i32 = VECTORS + 32;
 pub(crate) const WORD: i32 = CALL + 7 * 8;
 /// The site's flags; only where the action wants them.
 pub(crate) const FLAGS: i32 = WORD + 16;
+/// Where the names of attach point and function lie: their length, then the bytes, whole words.
+pub(crate) const PROBE_NAME: i32 = FLAGS + 8;
+pub(crate) const FUNC_NAME: i32 = PROBE_NAME + 8;
 /// What a search has found: an entry with the key, an entry for it; 0 for none.
-pub(crate) const FOUND: i32 = FLAGS + 8;
+pub(crate) const FOUND: i32 = FUNC_NAME + 8;
 pub(crate) const FREE: i32 = FOUND + 8;
 /// A hash in the making.
 pub(crate) const HASH: i32 = FREE + 8;

@@ -133,9 +133,25 @@ impl Maker<'_> {
                 let rest = self.b.ins().iadd_imm_s(to, i64::from(8 * words));
                 self.zero_words(rest, size / 8 - words);
             }
-            // Refused before: see `unsupported`.
-            StrSource::Probe | StrSource::Func => self.zero_words(to, size / 8),
+            StrSource::Probe => self.name(frame::PROBE_NAME, to, size),
+            StrSource::Func => self.name(frame::FUNC_NAME, to, size),
         }
+    }
+
+    /// Copies a name that lies beside the code.
+    fn name(&mut self, at: i32, to: Ssa, size: u32) {
+        let from = self.word(at);
+        let length = self.b.ins().load(types::I64, PLAIN, from, 0);
+        let whole = self.imm(size.into());
+        let length = self.b.ins().umin(length, whole);
+        let up = self.b.ins().iadd_imm_s(length, 7);
+        let words = self.b.ins().ushr_imm_u(up, 3);
+        self.each(words, |maker, index| {
+            let (to, from) = (maker.nth(to, index), maker.nth(from, index));
+            let word = maker.b.ins().load(types::I64, PLAIN, from, 8);
+            maker.b.ins().store(PLAIN, word, to, 0);
+        });
+        self.zero_from(to, length, size);
     }
 
     /// Reads memory of this process without ever faulting; how many bytes could be read.
