@@ -170,11 +170,9 @@ fn blocks_of_a_target_print_what_bpftrace_prints() {
     let (_folder, file) = private_copy("texts");
     let mut wrong = Vec::new();
     for some in all.chunks(TOGETHER) {
-        let program = |pid: &str| -> String {
+        let program = || -> String {
             let one = |(number, text): &(usize, &str)| {
-                let text = renamed(*number, text)
-                    .replace("FILE", &file.display().to_string())
-                    .replace("PID", pid);
+                let text = renamed(*number, text).replace("FILE", &file.display().to_string());
                 text.replace("printf(\"", &format!("printf(\"@c{number}_said: ")) + "\n"
             };
             let last = format!(
@@ -184,7 +182,7 @@ fn blocks_of_a_target_print_what_bpftrace_prints() {
             some.iter().map(one).collect::<String>() + &last
         };
         let mut target = start(&file);
-        let mut oracle = Bpftrace::start_program(target.pid(), &program(&target.pid().to_string()));
+        let mut oracle = Bpftrace::start_program(target.pid(), &program());
         assert_eq!(target.ask("go"), "rounds 1");
         oracle.wait_for("last");
         let theirs = normal(&oracle.stop().join("\n"));
@@ -192,7 +190,7 @@ fn blocks_of_a_target_print_what_bpftrace_prints() {
 
         let mut target = start(&file);
         let pid = target.pid().to_string();
-        let session = Lancet::start(&["-p", &pid, "-e", &program(&pid)]);
+        let session = Lancet::start(&["-p", &pid, "-e", &program()]);
         assert_eq!(target.ask("go"), "rounds 1");
         let ended = session.stop();
         let _ = target.finish_ok();

@@ -420,6 +420,35 @@ fn names_are_compared_as_texts() {
     }
 }
 
+/// The clocks of hits are those of the machine, never run backwards in a thread, and start with the
+/// program where they are to.
+#[test]
+fn hits_tell_the_time_of_the_tracer() {
+    let script = format!(
+        "BEGIN {{ @begin = nsecs; @mono = nsecs(monotonic); @tai = nsecs(tai); }}
+         uprobe:{}:f {{ $now = nsecs; if ($now < @last[tid]) {{ @back++; }} @last[tid] = $now; @n = count();
+            if (@begin > $now || @mono > nsecs(monotonic) || @tai > nsecs(tai)) {{ @early++; }}
+            @elapsed = max(elapsed); @now = max($now); }}
+         END {{ if (@now > nsecs) {{ @late++; }} if (@elapsed > elapsed) {{ @late++; }} clear(@last); }}",
+        calls()
+    );
+    let mut calls = Running::start("calls", &["2", "20000"]);
+    let session = Lancet::start(&["-p", &calls.pid().to_string(), "-e", &script]);
+    // Over several changes of the tracer's factors.
+    let end = std::time::Instant::now() + std::time::Duration::from_millis(1800);
+    let mut rounds = 0;
+    while std::time::Instant::now() < end {
+        calls.ask("go");
+        rounds += 1;
+    }
+    let out = session.stop().out;
+    let _ = calls.finish_ok();
+    assert_eq!(counted(&out, "@n"), rounds * 40_000);
+    for wrong in ["@back", "@early", "@late"] {
+        assert!(!out.contains(wrong), "{out}");
+    }
+}
+
 #[test]
 fn what_is_not_there_yet_is_refused_by_name_before_anything_starts() {
     let folder = tempfile::tempdir().expect("a folder");

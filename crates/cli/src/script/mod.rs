@@ -1,6 +1,7 @@
 //! Scripts: the language in front of the engine. BEGIN, attach, intervals, detach, END, maps.
 
 mod cells;
+mod clock;
 mod host;
 mod list;
 mod maps;
@@ -28,6 +29,7 @@ use crate::options::{Arguments, SessionOptions};
 use crate::report;
 use crate::run;
 use crate::upkeep::{Upkeep, say_foreign_tids};
+use clock::Clock;
 use host::Runner;
 use options::ScriptOptions;
 use plan::Plan;
@@ -161,6 +163,11 @@ fn in_tracer(
         failed: None,
         warned: HashMap::new(),
     };
+    clock::set_start(&runner.session, runner.start);
+    let mut clock = plan
+        .tells_time()
+        .then(|| Clock::begin(&runner.session))
+        .flatten();
     let mut checks = Checks::default();
     let others = program.actions.iter().flat_map(|action| &action.points);
     let others = others.filter(|point| !program.points[point.index()].in_target());
@@ -189,7 +196,7 @@ fn in_tracer(
         }
         let in_all = done.probes + refused.iter().filter(|r| r.pid.is_none()).count();
         run::summarise(options, &refused, in_all);
-        wait(options, plan, &mut runner, &mut checks)
+        wait(options, plan, &mut runner, (&mut checks, &mut clock))
     });
     // Probes come out first, whatever happened.
     let detached = runner.session.detach();
@@ -215,7 +222,7 @@ fn wait(
     options: &SessionOptions,
     plan: &Plan,
     runner: &mut Runner<'_>,
-    checks: &mut Checks,
+    (checks, clock): (&mut Checks, &mut Option<Clock>),
 ) -> Result<Option<Event>> {
     let start = Instant::now();
     let program = runner.program;
@@ -232,6 +239,9 @@ fn wait(
     let mut upkeep = Upkeep::begin(&runner.session);
     while runner.exit.is_none() {
         if upkeep.look(&mut runner.session) {
+            if let Some(clock) = clock {
+                clock.update(&runner.session);
+            }
             checks.tell(&runner.session)?;
             // A process without probes is in no session that would tell of its end.
             if plan.is_empty()

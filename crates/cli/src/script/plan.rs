@@ -298,6 +298,13 @@ fn texts(file: &str, function: &Function) -> Vec<String> {
 }
 
 impl Plan {
+    /// Whether any compiled action asks for the time.
+    pub(super) fn tells_time(&self) -> bool {
+        self.scripts
+            .as_ref()
+            .is_some_and(|scripts| scripts.tells_time())
+    }
+
     /// Whether there is nothing to attach.
     pub(super) fn is_empty(&self) -> bool {
         self.found.iter().all(|file| file.sites.is_empty())

@@ -32,8 +32,10 @@ pub struct Compiled {
     pub(crate) reads: Vec<usize>,
     /// Registers that it may change.
     pub(crate) clobbers: Vec<usize>,
-    /// Whether it writes records, which carry a time.
-    pub(crate) records: bool,
+    /// Whether it wants the time, as records do.
+    pub(crate) time: bool,
+    /// Whether it asks for the time itself.
+    pub(crate) nsecs: bool,
     /// Whether it wants the thread's id.
     pub(crate) tid: bool,
     /// Whether it wants the flags.
@@ -104,6 +106,12 @@ impl Scripts {
         let probe = probes.get(probe as usize).map_or("", String::as_str);
         let func = functions.get(func as usize).map_or("", String::as_str);
         (probe, func)
+    }
+
+    /// Whether any action asks for the time.
+    #[must_use]
+    pub fn tells_time(&self) -> bool {
+        self.actions.iter().flatten().any(|one| one.nsecs)
     }
 
     /// Bytes of private memory that a process needs for its scratch slots.
@@ -238,7 +246,8 @@ fn compile(
         stack: proven.stack,
         clobbers: proven.clobbers,
         reads,
-        records: action.formats().next().is_some(),
+        time: action.formats().next().is_some() || facts().any(|f| matches!(f, Fact::Nsecs(_))),
+        nsecs: facts().any(|fact| matches!(fact, Fact::Nsecs(_))),
         // It is also who holds a bucket's lock.
         tid: facts().any(|fact| fact == Fact::Tid) || action.maps().next().is_some(),
         flags: facts().any(|fact| fact == facts::FLAGS),

@@ -229,7 +229,7 @@ impl Emitter<'_> {
             self.asm.mov(at(frame::FLAGS), rcx)?;
         }
         self.asm.mov(rdi, rdx)?;
-        if run.compiled.records {
+        if run.compiled.time {
             self.asm.rdtsc()?;
             self.asm.shl(rdx, 32)?;
             self.asm.or(rax, rdx)?;

@@ -1,11 +1,13 @@
 //! What the surroundings of a hit say.
 
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value as Ssa, types};
 use lancet_abi::private;
 use lancet_script::ir::{Clock, Fact};
 
 use super::frame;
 use super::function::{Maker, PLAIN};
+use super::shared::Clock as Head;
 
 const GETPID: i64 = 39;
 const GETUID: i64 = 102;
@@ -64,13 +66,12 @@ impl Maker<'_> {
                 self.system_call(GETRANDOM, &[to, four, zero]);
                 self.word(frame::WORD)
             }
-            Fact::Nsecs(Clock::Boot) => self.clock(CLOCK_BOOTTIME),
-            Fact::Nsecs(Clock::Monotonic) => self.clock(CLOCK_MONOTONIC),
-            Fact::Nsecs(Clock::Tai) => self.clock(CLOCK_TAI),
+            Fact::Nsecs(Clock::Boot) => self.clock(CLOCK_BOOTTIME, None),
+            Fact::Nsecs(Clock::Monotonic) => self.clock(CLOCK_MONOTONIC, Some(Head::Monotonic)),
+            Fact::Nsecs(Clock::Tai) => self.clock(CLOCK_TAI, Some(Head::Tai)),
             Fact::Nsecs(Clock::Elapsed) => {
-                let now = self.clock(CLOCK_BOOTTIME);
-                let start = self.region(self.shared.start());
-                let start = self.load(start, 0);
+                let now = self.clock(CLOCK_BOOTTIME, None);
+                let start = self.head(Head::Start);
                 self.b.ins().isub(now, start)
             }
             Fact::Arg(n @ 6..) => {
@@ -90,7 +91,55 @@ impl Maker<'_> {
         }
     }
 
-    fn clock(&mut self, clock: i64) -> Ssa {
+    /// A word of the head.
+    fn head(&mut self, word: Head) -> Ssa {
+        let at = self.region(word.offset());
+        self.load(at, 0)
+    }
+
+    /// A clock: by the counter at the action's begin and the tracer's factors, or by the kernel where
+    /// there are none, or where they change at this moment. `from_boot`: what is added to boot time.
+    fn clock(&mut self, clock: i64, from_boot: Option<Head>) -> Ssa {
+        let out = self.block(1);
+        let (kernel, counter, read) = (self.block(0), self.block(0), self.block(0));
+        let version = self.head(Head::Version);
+        let odd = self.b.ins().band_imm_s(version, 1);
+        let none = self.b.ins().icmp_imm_s(IntCC::Equal, version, 0);
+        let none = self.b.ins().uextend(types::I64, none);
+        let unusable = self.b.ins().bor(odd, none);
+        self.branch(unusable, kernel, read);
+
+        self.enter(read);
+        let ticks = self.word(frame::TSC);
+        let begin = self.head(Head::Ticks);
+        let since = self.b.ins().isub(ticks, begin);
+        let slope = self.head(Head::Slope);
+        // Bits 32 to 95 of the product.
+        let high = self.b.ins().smulhi(since, slope);
+        let high = self.b.ins().ishl_imm_u(high, 32);
+        let low = self.b.ins().imul(since, slope);
+        let low = self.b.ins().ushr_imm_u(low, 32);
+        let nanos = self.b.ins().bor(high, low);
+        let boot = self.head(Head::Boot);
+        let mut now = self.b.ins().iadd(boot, nanos);
+        if let Some(word) = from_boot {
+            let more = self.head(word);
+            now = self.b.ins().iadd(now, more);
+        }
+        let again = self.head(Head::Version);
+        let same = self.b.ins().icmp(IntCC::Equal, version, again);
+        self.branch(same, counter, kernel);
+        self.enter(counter);
+        self.jump_with(out, &[now]);
+
+        self.enter(kernel);
+        let now = self.kernel_clock(clock);
+        self.jump_with(out, &[now]);
+        self.enter(out);
+        self.b.block_params(out)[0]
+    }
+
+    fn kernel_clock(&mut self, clock: i64) -> Ssa {
         let (clock, to) = (self.imm(clock), self.address(frame::TIME));
         self.system_call(CLOCK_GETTIME, &[clock, to]);
         let seconds = self.word(frame::TIME);

@@ -25,7 +25,7 @@ pub(crate) const FUNC: i32 = PROBE + 8;
 pub(crate) const CPU: i32 = FUNC + 8;
 /// The thread's id; only where the action wants it.
 pub(crate) const TID: i32 = CPU + 8;
-/// The time stamp counter at the action's begin; only where the action writes records.
+/// The time stamp counter at the action's begin; only where the action wants it.
 pub(crate) const TSC: i32 = TID + 8;
 /// Rounds that loops may still go.
 pub(crate) const FUEL: i32 = TSC + 8;

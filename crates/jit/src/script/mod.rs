@@ -20,7 +20,7 @@ mod verify;
 pub use compile::{Compiled, Scripts};
 pub(crate) use entry::Run;
 pub use frame::SLOTS;
-pub use shared::{Count, RECORD_HEAD, Shared, hist_buckets};
+pub use shared::{Clock, Count, RECORD_HEAD, Shared, hist_buckets};
 
 /// Where a scratch slot keeps the register with this number.
 pub(crate) fn register_offset(number: usize) -> u64 {

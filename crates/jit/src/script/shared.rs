@@ -42,6 +42,37 @@ impl Count {
     }
 }
 
+/// The words of the head, which tell hits the time.
+///
+/// writer: the tracer; readers: actions. An even `Version` that is the same before and after says
+/// that the others belong together; 0: there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Clock {
+    /// The boot time in nanoseconds at which the program began.
+    Start,
+    /// How often the others were written, twice.
+    Version,
+    /// A value of the time stamp counter.
+    Ticks,
+    /// The boot time there.
+    Boot,
+    /// Nanoseconds a tick, times 2^32.
+    Slope,
+    /// The monotonic clock less the boot clock.
+    Monotonic,
+    /// International atomic time less the boot clock.
+    Tai,
+}
+
+impl Clock {
+    /// Where it lies in the region's part for scripts.
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        8 * self as u64
+    }
+}
+
 /// Where everything of a script lies, from the begin of the region's part for scripts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
@@ -116,12 +147,6 @@ impl Shared {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
-    }
-
-    /// Offset of the boot time in nanoseconds at which the program began.
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        0
     }
 
     /// Offset of one of an action's counts.
