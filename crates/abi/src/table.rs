@@ -25,7 +25,7 @@
 //! - Values of several words that belong together (a text) are read and written under the lock in
 //!   every table.
 //!
-//! A lock that is not free after [`SPINS`] tries (its holder was stopped or killed), or that the
+//! A lock that is not free after [`YIELDS`] times [`SPINS`] tries (its holder was stopped or killed), or that the
 //! thread itself holds (a signal's handler interrupted it), drops the operation, which is counted.
 
 use crate::memory::{Memory, RingMemory};
@@ -36,8 +36,11 @@ pub const LEN: u64 = 0;
 pub const FULL: u64 = 8;
 /// Offset in the header: operations dropped since a lock was held for too long.
 pub const LOCKED_OUT: u64 = 16;
-/// How often a lock is tried.
-pub const SPINS: u32 = 4096;
+/// How often a lock is tried in one go.
+pub const SPINS: u32 = 256;
+/// How often an action gives its CPU away, and then tries again: the thread that holds the lock may
+/// wait for it.
+pub const YIELDS: u32 = 64;
 /// State of an entry without key.
 pub const UNUSED: u64 = 0;
 /// State of an entry that keeps nothing.
@@ -283,7 +286,7 @@ impl<M: TableMemory + ?Sized> Table<'_, M> {
 
     fn lock(&self, bucket: u32) -> Option<u64> {
         let at = self.layout.bucket(bucket);
-        for _ in 0..SPINS {
+        for _ in 0..SPINS * YIELDS {
             if self.replace(at, 0, self.who) {
                 return Some(at);
             }

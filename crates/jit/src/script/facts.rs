@@ -19,8 +19,12 @@ const CLOCK_MONOTONIC: i64 = 1;
 const CLOCK_BOOTTIME: i64 = 7;
 const CLOCK_TAI: i64 = 11;
 
+/// Where a bucket's lock is held by a thread that waits for a CPU.
+pub(super) const SCHED_YIELD: i64 = 24;
+
 /// The system calls that an action makes, all of which always return.
-pub(super) const CALLS: [i64; 7] = [
+pub(super) const CALLS: [i64; 8] = [
+    SCHED_YIELD,
     GETPID,
     GETUID,
     GETGID,

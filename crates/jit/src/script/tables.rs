@@ -2,11 +2,13 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{AtomicRmwOp, Block, InstBuilder, Value as Ssa, types};
-use lancet_abi::table::{ABSENT, FULL, HASH_MULTIPLIER, LEN, LIVE, LOCKED_OUT, SPINS, TableLayout};
+use lancet_abi::table::{
+    ABSENT, FULL, HASH_MULTIPLIER, LEN, LIVE, LOCKED_OUT, SPINS, TableLayout, YIELDS,
+};
 use lancet_script::ir::{Key, MapId};
 
-use super::frame;
 use super::function::{Maker, PLAIN};
+use super::{facts, frame};
 
 /// A table, and the entry's key and bucket, while an operation is made.
 #[derive(Clone, Copy)]
@@ -125,19 +127,35 @@ impl Maker<'_> {
     /// Takes the bucket's lock, or gives the operation up and counts it: at once where this thread
     /// has the lock, which it took before a signal's handler ran.
     pub(super) fn lock(&mut self, spot: &Spot) {
-        let tid = self.word(frame::TID);
-        let who = self.b.ins().bor_imm_s(tid, 1 << 32);
-        let zero = self.imm(0);
-        self.put(frame::WORD, who);
-        let spins = self.imm(SPINS.into());
         let bucket = spot.bucket;
-        self.until(spins, |maker, _| {
-            let was = maker.b.ins().atomic_cas(PLAIN, bucket, zero, who);
-            maker.put(frame::WORD, was);
+        self.put(frame::BUCKET, bucket);
+        let yields = self.imm(YIELDS.into());
+        self.until(yields, |maker, _| {
+            let spins = maker.imm(SPINS.into());
+            let (bucket, who) = (maker.word(frame::BUCKET), maker.who());
+            let zero = maker.imm(0);
+            maker.put(frame::WORD, who);
+            maker.until(spins, |maker, _| {
+                let was = maker.b.ins().atomic_cas(PLAIN, bucket, zero, who);
+                maker.put(frame::WORD, was);
+                let taken = maker.b.ins().icmp_imm_s(IntCC::Equal, was, 0);
+                let own = maker.b.ins().icmp(IntCC::Equal, was, who);
+                maker.b.ins().bor(taken, own)
+            });
+            let (was, who) = (maker.word(frame::WORD), maker.who());
             let taken = maker.b.ins().icmp_imm_s(IntCC::Equal, was, 0);
             let own = maker.b.ins().icmp(IntCC::Equal, was, who);
-            maker.b.ins().bor(taken, own)
+            let done = maker.b.ins().bor(taken, own);
+            let done = maker.b.ins().uextend(types::I64, done);
+            maker.put(frame::RESULT, done);
+            let held = maker.b.ins().icmp_imm_s(IntCC::Equal, done, 0);
+            maker.when(held, |maker| {
+                maker.system_call(facts::SCHED_YIELD, &[]);
+            });
+            maker.word(frame::RESULT)
         });
+        let zero = self.imm(0);
+        self.put(frame::RESULT, zero);
         let (taken, not) = (self.block(0), self.block(0));
         let was = self.word(frame::WORD);
         self.branch(was, not, taken);
@@ -145,6 +163,12 @@ impl Maker<'_> {
         self.dropped(spot, LOCKED_OUT);
         self.jump(spot.out);
         self.enter(taken);
+    }
+
+    /// What this thread's locks hold.
+    fn who(&mut self) -> Ssa {
+        let tid = self.word(frame::TID);
+        self.b.ins().bor_imm_s(tid, 1 << 32)
     }
 
     pub(super) fn unlock(&mut self, spot: &Spot) {
