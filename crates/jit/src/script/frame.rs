@@ -51,8 +51,9 @@ pub(crate) const FREE: i32 = FOUND + 8;
 pub(crate) const HASH: i32 = FREE + 8;
 /// What an operation on a map comes to.
 pub(crate) const RESULT: i32 = HASH + 8;
-/// The bucket whose lock is waited for.
-pub(crate) const BUCKET: i32 = RESULT + 8;
+/// Where key and bucket of the entry in question lie.
+pub(crate) const KEY_AT: i32 = RESULT + 8;
+pub(crate) const BUCKET: i32 = KEY_AT + 8;
 /// An array of texts that is read, and the text whose turn it is.
 pub(crate) const ARRAY: i32 = BUCKET + 8;
 pub(crate) const TEXT: i32 = ARRAY + 8;

@@ -37,6 +37,7 @@ impl Maker<'_> {
                 self.with_entry(map, key, false, |maker, spot, entry| {
                     maker.whole(spot, |maker| {
                         maker.where_live(entry, |maker| {
+                            let to = maker.place(dst);
                             let values = maker.b.ins().iadd_imm_s(entry, spot.values() as i64);
                             maker.copy_words(to, values, size / 8);
                         });
@@ -44,9 +45,9 @@ impl Maker<'_> {
                 });
             }
             Inst::MapSet { map, key, src } => {
-                let value = self.value(src);
                 self.with_entry(map, key, true, |maker, spot, entry| {
                     maker.live_by(spot, entry, |maker, at| {
+                        let value = maker.value(src);
                         maker.b.ins().atomic_store(PLAIN, value, at);
                     });
                 });
@@ -57,10 +58,12 @@ impl Maker<'_> {
                 src,
                 size,
             } => {
-                let from = self.place(src);
                 self.with_entry(map, key, true, |maker, spot, entry| {
                     maker.live_by(spot, entry, |maker, at| {
-                        maker.whole(spot, |maker| maker.copy_words(at, from, size / 8));
+                        maker.whole(spot, |maker| {
+                            let from = maker.place(src);
+                            maker.copy_words(at, from, size / 8);
+                        });
                     });
                 });
             }
@@ -73,13 +76,14 @@ impl Maker<'_> {
                 operand,
                 width,
             } => {
-                let operand = self.value(operand);
                 if op.divides() {
-                    let zero = self.b.ins().icmp_imm_s(IntCC::Equal, operand, 0);
+                    let by = self.value(operand);
+                    let zero = self.b.ins().icmp_imm_s(IntCC::Equal, by, 0);
                     self.when(zero, |maker| maker.warn(Warning::DivisionByZero));
                 }
                 let result = self.with_entry(map, key, true, |maker, spot, entry| {
                     maker.live_by(spot, entry, |maker, at| {
+                        let operand = maker.value(operand);
                         let was = maker.change(at, op, operand, width);
                         let value = if old {
                             was
@@ -98,13 +102,13 @@ impl Maker<'_> {
                 agg,
                 value,
             } => {
-                let value = self.value(value);
                 let signed = matches!(
                     self.program.maps[map.index()].value,
                     MapValue::Agg { signed: true, .. }
                 );
                 self.with_entry(map, key, true, |maker, spot, entry| {
                     maker.live_by(spot, entry, |maker, at| {
+                        let value = maker.value(value);
                         maker.step(agg, signed, at, value);
                     });
                 });
@@ -151,7 +155,7 @@ impl Maker<'_> {
         } else {
             self.lock(spot);
             part(self);
-            self.unlock(spot);
+            self.unlock();
         }
     }
 

@@ -10,12 +10,11 @@ use lancet_script::ir::{Key, MapId};
 use super::function::{Maker, PLAIN};
 use super::{facts, frame};
 
-/// A table, and the entry's key and bucket, while an operation is made.
+/// A table while an operation is made; the addresses of key and bucket are in the slot, since what
+/// lives across a system call is spilled to the target's stack.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
     pub(super) table: TableLayout,
-    pub(super) key: Ssa,
-    pub(super) bucket: Ssa,
     /// Where to go on.
     pub(super) out: Block,
 }
@@ -41,14 +40,11 @@ impl Maker<'_> {
         let zero = self.imm(0);
         self.put(frame::RESULT, zero);
         let key = self.key(key);
+        self.put(frame::KEY_AT, key);
         let bucket = self.bucket(&table, key);
+        self.put(frame::BUCKET, bucket);
         let out = self.block(0);
-        let spot = Spot {
-            table,
-            key,
-            bucket,
-            out,
-        };
+        let spot = Spot { table, out };
         if table.key_words == 0 {
             let entry = self.b.ins().iadd_imm_s(bucket, 8);
             body(self, &spot, entry);
@@ -60,7 +56,7 @@ impl Maker<'_> {
             self.enter(live);
             let entry = self.b.block_params(live)[0];
             body(self, &spot, entry);
-            self.unlock(&spot);
+            self.unlock();
             self.jump(out);
         } else {
             let live = self.look(&spot);
@@ -127,8 +123,6 @@ impl Maker<'_> {
     /// Takes the bucket's lock, or gives the operation up and counts it: at once where this thread
     /// has the lock, which it took before a signal's handler ran.
     pub(super) fn lock(&mut self, spot: &Spot) {
-        let bucket = spot.bucket;
-        self.put(frame::BUCKET, bucket);
         let yields = self.imm(YIELDS.into());
         self.until(yields, |maker, _| {
             let spins = maker.imm(SPINS.into());
@@ -171,9 +165,9 @@ impl Maker<'_> {
         self.b.ins().bor_imm_s(tid, 1 << 32)
     }
 
-    pub(super) fn unlock(&mut self, spot: &Spot) {
-        let free = self.imm(0);
-        self.b.ins().atomic_store(PLAIN, free, spot.bucket);
+    pub(super) fn unlock(&mut self) {
+        let (free, bucket) = (self.imm(0), self.word(frame::BUCKET));
+        self.b.ins().atomic_store(PLAIN, free, bucket);
     }
 
     /// Counts a dropped update in the table's header.
@@ -196,9 +190,8 @@ impl Maker<'_> {
 
     /// Leaves in the slot the entry with the key, and one that is free.
     fn search(&mut self, spot: &Spot) {
-        let Spot {
-            table, key, bucket, ..
-        } = *spot;
+        let table = spot.table;
+        let (key, bucket) = (self.word(frame::KEY_AT), self.word(frame::BUCKET));
         let zero = self.imm(0);
         self.put(frame::FOUND, zero);
         self.put(frame::FREE, zero);
@@ -247,28 +240,29 @@ impl Maker<'_> {
         let found = self.word(frame::FOUND);
         self.branch(found, others, mine);
         self.enter(others);
-        self.unlock(spot);
+        self.unlock();
         self.jump_with(live, &[found]);
         self.enter(mine);
         let free = self.word(frame::FREE);
         self.branch(free, make, none);
         self.enter(none);
         self.dropped(spot, FULL);
-        self.unlock(spot);
+        self.unlock();
         self.jump(spot.out);
         self.enter(make);
         let to = self.b.ins().iadd_imm_s(free, 8);
-        self.copy_words(to, spot.key, spot.table.key_words);
+        let key = self.word(frame::KEY_AT);
+        self.copy_words(to, key, spot.table.key_words);
         let absent = self.imm(ABSENT.cast_signed());
         self.b.ins().atomic_store(PLAIN, absent, free);
-        self.unlock(spot);
+        self.unlock();
         self.jump_with(live, &[free]);
     }
 
     /// The same where the bucket's lock is held.
     fn missing_locked(&mut self, spot: &Spot, insert: bool, live: Block) {
         if !insert {
-            self.unlock(spot);
+            self.unlock();
             self.jump(spot.out);
             return;
         }
@@ -280,11 +274,12 @@ impl Maker<'_> {
         self.branch(place, make, full);
         self.enter(full);
         self.dropped(spot, FULL);
-        self.unlock(spot);
+        self.unlock();
         self.jump(spot.out);
         self.enter(make);
         let to = self.b.ins().iadd_imm_s(place, 8);
-        self.copy_words(to, spot.key, spot.table.key_words);
+        let key = self.word(frame::KEY_AT);
+        self.copy_words(to, key, spot.table.key_words);
         let values = self.b.ins().iadd_imm_s(place, spot.values() as i64);
         self.zero_words(values, spot.table.value_words);
         let live_state = self.imm(LIVE.cast_signed());
