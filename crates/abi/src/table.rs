@@ -396,8 +396,9 @@ impl<M: TableMemory + ?Sized> Table<'_, M> {
             change(self.value_at(entry));
             return true;
         }
-        let absent = self.word(entry) != LIVE;
-        if absent && !self.layout.is_single() && !self.has_room() {
+        let absent = || self.word(entry) != LIVE;
+        // The last place may have been given to this very entry meanwhile: the state is looked at again.
+        if !self.layout.is_single() && absent() && !self.has_room() && absent() {
             self.drop_update(FULL);
             return false;
         }

@@ -321,7 +321,14 @@ impl Maker<'_> {
             self.when(absent, |maker| {
                 let (room, full) = (maker.block(0), maker.block(0));
                 let below = maker.has_room(spot);
-                maker.branch(below, room, full);
+                // The last place may have been given to this very entry meanwhile.
+                let again = maker.load(entry, 0);
+                let live = maker
+                    .b
+                    .ins()
+                    .icmp_imm_s(IntCC::Equal, again, LIVE.cast_signed());
+                let goes_on = maker.b.ins().bor(below, live);
+                maker.branch(goes_on, room, full);
                 maker.enter(full);
                 maker.dropped(spot, FULL);
                 maker.jump(out);
