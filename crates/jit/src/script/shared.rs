@@ -8,6 +8,8 @@ use lancet_script::ir::{Agg, Format, MapId, MapValue, Program, Warning};
 pub const RECORD_HEAD: u32 = 16;
 /// Bytes of one CPU's ring, about: for lines of output, and for what else is asked for.
 const RING: u32 = 1 << 20;
+/// Bytes of all rings for lines together, about.
+const ALL_RINGS: u32 = 1 << 26;
 const CONTROL_RING: u32 = 1 << 14;
 const LEAST_SLOTS: u32 = 64;
 /// Words of each action: one for each kind of [`Count`].
@@ -133,7 +135,7 @@ impl Shared {
             }
             Some(rings)
         };
-        let events = rings(false, RING)?;
+        let events = rings(false, (ALL_RINGS / cpus.max(1)).min(RING))?;
         let controls = rings(true, CONTROL_RING)?;
         Some(Self {
             tables,
