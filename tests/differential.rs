@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use lancet_testkit::Bpftrace;
+use serde_json::Value;
 use support::{Lancet, lancet, private_copy, start};
 
 /// Cases of one run: a program of the kernel has 512 bytes of stack and a bounded length.
@@ -150,6 +151,74 @@ fn blocks_of_the_tracer_print_what_bpftrace_prints() {
             }
         }
         wrong.extend(compare(some, &ours, &theirs, "maps"));
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+/// What a JSON report says: the last value of each map with its kind, and everything else in order.
+fn said(text: &str) -> (BTreeMap<String, Value>, Vec<Value>) {
+    let (mut maps, mut events) = (BTreeMap::new(), Vec::new());
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let object: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let kind = object["type"].as_str().unwrap_or_default().to_owned();
+        match (&*kind, object["data"].as_object()) {
+            ("map" | "hist" | "stats", Some(data)) => {
+                for (name, value) in data {
+                    maps.insert(
+                        name.clone(),
+                        Value::from(vec![kind.clone().into(), plain(value)]),
+                    );
+                }
+            }
+            ("attached_probes", _) => {}
+            _ => events.push(plain(&object)),
+        }
+    }
+    (maps, events)
+}
+
+/// Known differences: truth values were 1 and 0, and integers that a double can't hold were no
+/// texts in the oracle's release.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Bool(truth) => u8::from(*truth).into(),
+        Value::String(text) => match text.parse::<i64>() {
+            Ok(number) if number.unsigned_abs() > 1 << 53 => number.into(),
+            _ => value.clone(),
+        },
+        Value::Array(all) => all.iter().map(plain).collect(),
+        Value::Object(all) => all.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
+        _ => value.clone(),
+    }
+}
+
+#[test]
+fn json_of_the_tracers_blocks_is_that_of_bpftrace() {
+    if let Some(why) = Bpftrace::missing() {
+        println!("skipped: {why}");
+        return;
+    }
+    let mut wrong = Vec::new();
+    for some in cases(include_str!("differential/tracer.txt")).chunks(TOGETHER) {
+        let bodies: String = some
+            .iter()
+            .map(|(n, text)| renamed(*n, text) + "\n")
+            .collect();
+        let program = format!("BEGIN {{ {bodies} exit(); }}");
+        let words = ["-f", "json", "-e", &program];
+        let theirs = Command::new("bpftrace").args(words).output();
+        let theirs = said(&String::from_utf8_lossy(
+            &theirs.expect("bpftrace is there").stdout,
+        ));
+        let ours = said(&lancet(&words).out);
+        if ours != theirs {
+            wrong.push(format!("{program}\n ours: {ours:?}\n theirs: {theirs:?}"));
+        }
     }
     assert!(
         wrong.is_empty(),

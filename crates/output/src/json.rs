@@ -109,11 +109,7 @@ impl Report for Json {
 fn keyed(rows: &[&Row]) -> String {
     let members: Vec<String> = rows
         .iter()
-        .map(|row| {
-            // The format has no blank in a key, not even one from a name.
-            let key = row.joined_key(",").replace(' ', "");
-            format!("{}: {}", quoted(&key), value(&row.value))
-        })
+        .map(|row| format!("{}: {}", quoted(&row.joined_key(",")), value(&row.value)))
         .collect();
     format!("{{{}}}", members.join(", "))
 }

@@ -32,5 +32,5 @@ fn keys_and_histograms() {
         key: vec![KeyPart::Name("a b".into()), KeyPart::Int(-4)],
         value: Value::Count(2),
     };
-    assert_eq!(keyed(&[&row]), r#"{"ab,-4": 2}"#);
+    assert_eq!(keyed(&[&row]), r#"{"a b,-4": 2}"#);
 }
