@@ -86,8 +86,9 @@ fn a_locked_memory_map_is_named_by_what_looks_at_all_processes_and_by_what_it_is
     let session = Lancet::start(&mut command).attached();
     let (ended, text) = session.interrupt();
     assert!(ended.success(), "{text}");
-    assert!(text.contains(&named), "{text}");
-    assert!(text.contains("1 processes map it, "), "{text}");
+    let pending = format!("process {locked} is pending: ");
+    assert!(text.contains(&pending), "{text}");
+    assert!(text.contains("1 processes map it, 1 pending"), "{text}");
     assert!(!text.contains("keeps probes"), "{text}");
     assert_untouched(neighbour.pid(), "after the session");
     // It was locked all the time.

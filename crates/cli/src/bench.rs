@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use lancet_abi::units::Pid;
 use lancet_bench::{Attachment, Bare, Engine, Kernel, Method, attach, hit, list, script};
-use lancet_engine::{Binary, Consumer, ProbeId, Session, Tracer, launch, sites};
+use lancet_engine::{Binary, Consumer, ProbeId, Session, State, Tracer, launch, sites};
 use lancet_symbols::{Pattern, Target};
 
 use crate::options::{Bench, BenchOptions};
@@ -127,8 +127,22 @@ impl Engine for Lancet {
             .collect::<Result<_>>()?;
         let start = Instant::now();
         let mut longest = Duration::ZERO;
-        for &pid in pids {
-            let attached = session.attach(pid)?;
+        let mut states = match *pids {
+            [pid] => vec![(pid, State::Attached(session.attach(pid)?))],
+            _ => session.attach_all(pids)?,
+        };
+        // Those that were late are part of it.
+        while !session.pending().is_empty() {
+            session.wait(Some(Instant::now() + Duration::from_millis(1)));
+        }
+        states.retain(|(_, state)| !matches!(state, State::Pending));
+        states.extend(session.news());
+        for (pid, state) in states {
+            let attached = match state {
+                State::Attached(attached) => attached,
+                State::Failed(error) => return Err(error.into()),
+                other => return Err(anyhow!("process {pid}: {other:?}")),
+            };
             if let Some(refused) = attached.refused.first() {
                 return Err(anyhow!("{}: {}", refused.probe, refused.message));
             }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use lancet_abi::units::Pid;
 use lancet_engine::{
-    Attached, Command, Consumer, Detached, EngineError, Event, Kind, ProbeId, Refused, Session,
-    Tracer, launch,
+    Attached, Command, Consumer, Detached, Event, Kind, ProbeId, Refused, Session, State, Tracer,
+    launch,
 };
 
 use crate::checks::Checks;
@@ -203,46 +203,71 @@ pub(crate) fn attach(
         }
         return Ok(started.attached.into_iter().collect());
     }
-    if !options.pids.is_empty() {
-        let pids: Vec<Pid> = options.pids.iter().map(|&pid| Pid(pid)).collect();
-        if let Some(&pid) = scope::still_locked(&pids)?.first() {
+    if let [pid] = options.pids[..] {
+        let pid = Pid(pid);
+        if !scope::still_locked(&[pid])?.is_empty() {
             bail!("{}; try again later", scope::is_locked(pid));
         }
-        return pids
-            .into_iter()
-            .map(|pid| Ok(session.attach(pid)?))
-            .collect();
+        return Ok(vec![session.attach(pid)?]);
     }
-    let guardian = Pid(rustix::process::getppid().map_or(1, |p| p.as_raw_nonzero().get()));
-    let mapping = scope::mapping_now(found, options.all, guardian)?;
+    let named = !options.pids.is_empty();
+    let (pids, denied) = if named {
+        (options.pids.iter().map(|&pid| Pid(pid)).collect(), 0)
+    } else {
+        let guardian = Pid(rustix::process::getppid().map_or(1, |p| p.as_raw_nonzero().get()));
+        let mapping = scope::mapping_now(found, options.all, guardian)?;
+        (mapping.pids, mapping.denied)
+    };
     let mut attached = Vec::new();
-    let mut failed = mapping.locked.len();
-    for &pid in mapping.locked.iter().filter(|_| !options.quiet) {
-        scope::say_locked(pid, "it is left out");
-    }
-    for pid in mapping.pids {
-        match session.attach(pid) {
-            Ok(one) => attached.push(one),
-            Err(EngineError::NotMapped { .. }) => {}
-            Err(error) => {
-                failed += 1;
-                if !options.quiet {
-                    eprintln!("lancet: {error}");
-                }
-            }
+    let (mut failed, mut pending) = (0, 0);
+    for (pid, state) in session.attach_all(&pids)? {
+        // What was found by its mappings, and ends or changes meanwhile, is nobody's loss.
+        let passing = matches!(state, State::NotMapped | State::Gone | State::Unknown);
+        if !options.quiet && (named || !passing) {
+            say_state(pid, &state);
+        }
+        match state {
+            State::Attached(one) => attached.push(one),
+            State::Pending => pending += 1,
+            State::Failed(_) => failed += 1,
+            State::NotMapped | State::Gone | State::Unknown => {}
         }
     }
-    if attached.is_empty() {
+    if attached.is_empty() && pending == 0 {
+        if named {
+            bail!("none of the processes could be attached");
+        }
         bail!("no process that may be probed maps the file now; give -p PID or -c COMMAND");
     }
-    if !options.quiet {
+    if !options.quiet && !named {
         eprint!("{} processes map it", attached.len());
-        if failed + mapping.denied > 0 {
-            eprint!(", {} more could not be probed", failed + mapping.denied);
+        if pending > 0 {
+            eprint!(", {pending} pending");
+        }
+        if failed + denied > 0 {
+            eprint!(", {} more could not be probed", failed + denied);
         }
         eprintln!();
     }
     Ok(attached)
+}
+
+/// What is to be said of a process that has no probes.
+pub(crate) fn say_state(pid: Pid, state: &State) {
+    match state {
+        State::Attached(_) => {}
+        State::Pending => eprintln!(
+            "lancet: process {pid} is pending: it cannot be stopped now, or its memory map is locked; it is tried again, and the others are attached"
+        ),
+        State::Gone => eprintln!("lancet: process {pid} is gone: it has ended"),
+        State::Unknown => eprintln!(
+            "lancet: process {pid} is unknown: it maps nothing, as one that ends or becomes another program"
+        ),
+        State::NotMapped => {
+            eprintln!("lancet: process {pid} maps none of the probed files as code");
+        }
+        State::Failed(error) => eprintln!("lancet: {error}"),
+    }
 }
 
 /// Waits for the end, printing at intervals.
@@ -259,7 +284,7 @@ fn wait(
         .map(|s| start + Duration::from_secs_f64(s));
     let step = job.options.interval.map(Duration::from_secs_f64);
     let mut next = step.map(|s| start + s);
-    let mut upkeep = Upkeep::begin(session);
+    let mut upkeep = Upkeep::begin(session, &job.options);
     loop {
         upkeep.look(session);
         let deadline = [end, next, Some(upkeep.next())].into_iter().flatten();

@@ -50,9 +50,8 @@ pub(crate) fn say_locked(pid: Pid, advice: &str) {
 /// Processes that map one of the files now, except (without `all`) pid 1 and our own ancestors;
 /// never lancet itself.
 pub(crate) struct Mapping {
+    /// With those that may map it, but whose memory maps are locked.
     pub(crate) pids: Vec<Pid>,
-    /// Processes that may map it, but whose memory maps are locked.
-    pub(crate) locked: Vec<Pid>,
     /// How many this user may not look into.
     pub(crate) denied: usize,
 }
@@ -82,14 +81,8 @@ pub(crate) fn mapping_now(found: &[Found], all: bool, guardian: Pid) -> Result<M
     pids.sort_unstable();
     // Others that could not say just start or end.
     unknown.retain(|pid| !left_out.contains(pid) && !pids.contains(pid));
-    unknown.extend(&pids);
-    unknown.sort_unstable();
-    unknown.dedup();
-    let locked = locked(&unknown)?;
-    pids.retain(|pid| !locked.contains(pid));
-    Ok(Mapping {
-        pids,
-        locked,
-        denied,
-    })
+    pids.extend(locked(&unknown)?);
+    pids.sort_unstable();
+    pids.dedup();
+    Ok(Mapping { pids, denied })
 }

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use lancet_engine::{Lost, Session};
+use lancet_engine::{Lost, Session, State};
+
+use crate::options::SessionOptions;
+use crate::run::{say_how_long, say_state};
 
 /// How often thread ids of other pid namespaces are learned, while their threads live.
 const LEARN: Duration = Duration::from_millis(200);
@@ -11,21 +14,31 @@ const LEARN: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// When what is due.
-pub(crate) struct Upkeep {
+pub(crate) struct Upkeep<'o> {
+    options: &'o SessionOptions,
     look: Instant,
     foreign_tids: bool,
 }
 
-impl Upkeep {
-    pub(crate) fn begin(session: &Session) -> Self {
+impl<'o> Upkeep<'o> {
+    pub(crate) fn begin(session: &Session, options: &'o SessionOptions) -> Self {
         Self {
+            options,
             look: Instant::now() + LOOK,
             foreign_tids: session.learn_tids(),
         }
     }
 
-    /// Looks at the sites, when that is due; whether it was. Tells what was lost.
+    /// Looks at the sites, when that is due; whether it was. Tells what was lost, and what has
+    /// become of processes that were pending.
     pub(crate) fn look(&mut self, session: &mut Session) -> bool {
+        for (pid, state) in session.news() {
+            match state {
+                State::Attached(one) => say_how_long(self.options, &one),
+                _ if !self.options.quiet => say_state(pid, &state),
+                _ => {}
+            }
+        }
         let now = Instant::now();
         let due = now >= self.look;
         if due {

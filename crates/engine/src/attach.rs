@@ -142,12 +142,13 @@ pub(crate) fn attach(
         pid: process.pid.0,
         ..Attached::default()
     };
-    let mut patience = Patience::new();
+    let abandoned = Arc::clone(&process.abandoned);
+    let mut patience = Patience::unless(&abandoned);
     let mut known = Some(context.mappings.to_vec());
     report.longest_stop = loop {
         let room = (wanted.len() as u32, script_room(context, wanted));
         match map_arenas(process, context, room, hold, known.take()) {
-            Err(error) if may_pass(&error) && patience.again() => {}
+            Err(error) if may_pass(&error) && !process.once && patience.again() => {}
             other => break other?,
         }
     };
@@ -183,7 +184,7 @@ pub(crate) fn attach(
 
 /// Whether the next try may go better: threads that were late, a tracer that only looked, a place
 /// that the process itself had just taken.
-fn may_pass(error: &EngineError) -> bool {
+pub(crate) fn may_pass(error: &EngineError) -> bool {
     match error {
         EngineError::Remote(RemoteError::Busy { .. } | RemoteError::Traced { .. }) => true,
         EngineError::Remote(RemoteError::Call { source, .. }) => {

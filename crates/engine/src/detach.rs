@@ -87,6 +87,7 @@ impl Session {
         let of = &mut self.probes[probe.0];
         of.frozen = total;
         of.active = false;
+        self.forget_recipe();
         Ok(())
     }
 
@@ -108,6 +109,7 @@ impl Session {
     /// Takes all probes out of all processes, children included, and waits until nothing counts.
     /// Counters stay readable.
     pub fn detach(&mut self) -> Detached {
+        self.dismiss_crew();
         let session = self.tracer.journal().session();
         let mut report = Detached {
             gone: self.ended,
@@ -161,7 +163,7 @@ impl Session {
         places.dedup();
         let programs = self.tracer.journal().programs();
         children::restore_all(&places, session, &known, &programs, &mut report);
-        for domain in &mut self.domains {
+        for domain in self.domains.all() {
             domain.switch_off();
             domain.file.unlink();
         }
@@ -215,7 +217,7 @@ pub(crate) fn note(
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.processes.is_empty() {
+        if !self.processes.is_empty() || self.crew.is_some() {
             self.detach();
         }
     }

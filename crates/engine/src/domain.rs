@@ -2,7 +2,7 @@
 //!
 //! A process that sees no tmpfs has a region of its own: a memfd cannot be opened by others.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use lancet_abi::memory::{Shared, SharedMut};
 use lancet_abi::units::Pid;
@@ -12,7 +12,7 @@ use lancet_remote::RegionFile;
 use lancet_remote::journal::Journal;
 
 use crate::error::EngineError;
-use crate::script::{Initial, ScriptMemory};
+use crate::script::{Initial, Script, ScriptMemory};
 
 /// Who shares a region: user, group, namespaces. Thread ids, which maps may be keyed by, mean
 /// something in one pid namespace only.
@@ -49,6 +49,50 @@ pub(crate) struct Domain {
     record: usize,
     /// What the region's part for scripts begins with.
     initial: Option<Arc<Initial>>,
+}
+
+/// The domains of a session: made by whichever thread first attaches to a process of theirs.
+#[derive(Default)]
+pub(crate) struct Domains(Mutex<Vec<Arc<Domain>>>);
+
+impl Domains {
+    /// The domain that `pid` belongs to.
+    pub(crate) fn of(
+        &self,
+        key: DomainKey,
+        pid: Pid,
+        layout: &Layout,
+        journal: &Arc<Journal>,
+        script: Option<&Script>,
+    ) -> Result<Arc<Domain>, EngineError> {
+        let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(domain) = all.iter().find(|d| d.serves(key, pid)) {
+            return Ok(Arc::clone(domain));
+        }
+        if !all.is_empty() && script.is_some_and(Script::shares) {
+            return Err(EngineError::SecondDomain { pid });
+        }
+        let initial = script.map(Script::initial);
+        let domain = Arc::new(Domain::create(key, pid, layout, journal, initial)?);
+        all.push(Arc::clone(&domain));
+        Ok(domain)
+    }
+
+    /// Forgets the domain that a process has for itself.
+    pub(crate) fn forget_own(&self, pid: Pid) {
+        let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        all.retain(|d| !d.is_of(pid));
+    }
+
+    /// The first, which is the only one where a script shares its memory.
+    pub(crate) fn first(&self) -> Option<Arc<Domain>> {
+        self.all().first().cloned()
+    }
+
+    /// All that there are.
+    pub(crate) fn all(&self) -> Vec<Arc<Domain>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
 }
 
 impl Domain {
@@ -119,6 +163,11 @@ impl Domain {
             what: "cannot write the region's header",
             source,
         })
+    }
+
+    /// Whether its memory is made by the first process that is attached.
+    pub(crate) fn is_made_by_target(&self) -> bool {
+        self.file.path().is_none()
     }
 
     /// The part for scripts, where there is memory.

@@ -273,7 +273,8 @@ fn watch(
         if let Some(status) = sys::reap(tracer) {
             let status = ExitStatus::from_raw(status);
             if let Some(code) = status.code() {
-                if code == 101 {
+                // A thread that was in the middle of an attach ends with the tracer.
+                if code == 101 || journal.is_unfinished() {
                     rescue::after_death(journal);
                 }
                 return code as u8;

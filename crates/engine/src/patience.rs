@@ -3,6 +3,7 @@
 //! One try holds a target up for its stop budget at most, and the pauses between are much longer;
 //! so it may be tried for long, as on a machine with many more threads ready to run than CPUs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lancet_remote::StopBudget;
@@ -16,23 +17,35 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The longest pause.
 const PAUSE: Duration = Duration::from_millis(100);
 
-pub(crate) struct Patience {
+pub(crate) struct Patience<'a> {
     start: Instant,
     pause: Duration,
+    /// When it is set, nobody waits for the result any more.
+    abandoned: Option<&'a AtomicBool>,
 }
 
-impl Patience {
+impl<'a> Patience<'a> {
     pub(crate) fn new() -> Self {
         Self {
             start: Instant::now(),
             pause: Duration::from_millis(2),
+            abandoned: None,
+        }
+    }
+
+    /// Until a word is set.
+    pub(crate) fn unless(abandoned: &'a AtomicBool) -> Self {
+        Self {
+            abandoned: Some(abandoned),
+            ..Self::new()
         }
     }
 
     /// Pauses before the next try, each time longer; false when it has been tried long enough.
     pub(crate) fn again(&mut self) -> bool {
         let tried = self.start.elapsed();
-        if tried >= LIMIT {
+        let abandoned = |word: &AtomicBool| word.load(Ordering::Relaxed);
+        if tried >= LIMIT || self.abandoned.is_some_and(abandoned) {
             return false;
         }
         if let Some(beyond) = tried.checked_sub(USUAL) {
@@ -44,7 +57,7 @@ impl Patience {
     }
 }
 
-impl Drop for Patience {
+impl Drop for Patience<'_> {
     fn drop(&mut self) {
         StopBudget::widen(1);
     }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
@@ -31,6 +32,11 @@ pub(crate) struct Process {
     pub(crate) facts: Option<Facts>,
     /// What already has a jump.
     pub(crate) patched: std::collections::BTreeMap<RuntimeAddr, Patched>,
+    /// Whether its first stop is tried once only, by whom it comes back to: the crew.
+    pub(crate) once: bool,
+    /// writer: the session, when it ends / reader: whoever works on the process / Relaxed: it only
+    /// shortens what would end anyway
+    pub(crate) abandoned: Arc<AtomicBool>,
     identity: Identity,
     pidfd: OwnedFd,
     journal: Arc<Journal>,
@@ -185,6 +191,8 @@ impl Process {
             arenas: Vec::new(),
             facts: None,
             patched: std::collections::BTreeMap::new(),
+            once: false,
+            abandoned: Arc::default(),
             identity,
             pidfd,
             journal: Arc::clone(journal),
@@ -195,6 +203,11 @@ impl Process {
     /// Its entry in the journal.
     pub(crate) fn record(&self) -> &ProcessRecord {
         self.journal.entry(self.record)
+    }
+
+    /// The session that holds it.
+    pub(crate) fn session(&self) -> [u64; 2] {
+        self.journal.session()
     }
 
     /// Whether it has ended.
@@ -253,7 +266,7 @@ impl Process {
         &self,
         mut f: impl FnMut() -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let mut patience = Patience::new();
+        let mut patience = Patience::unless(&self.abandoned);
         loop {
             match f() {
                 Err(EngineError::Remote(RemoteError::Busy { .. } | RemoteError::Traced { .. }))

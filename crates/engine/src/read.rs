@@ -24,7 +24,7 @@ impl Session {
             return Ok(None);
         };
         let mut slots = vec![0u64; kind.width() as usize];
-        for domain in &self.domains {
+        for domain in self.domains.all() {
             let Some(region) = domain.region()? else {
                 continue;
             };
@@ -40,7 +40,7 @@ impl Session {
     /// all processes.
     pub fn broken(&self) -> Result<Vec<(Invariant, u64)>, EngineError> {
         let mut times = Invariant::ALL.map(|invariant| (invariant, 0u64));
-        for domain in &self.domains {
+        for domain in self.domains.all() {
             let Some(region) = domain.region()? else {
                 continue;
             };
@@ -60,7 +60,7 @@ impl Session {
         let by_tid = self.is_by_tid(map);
         let mut rows: HashMap<(Option<u32>, RowKey), Vec<u64>> = HashMap::new();
         let mut lost = 0u64;
-        for domain in &self.domains {
+        for domain in self.domains.all() {
             let Some(region) = domain.region()? else {
                 continue;
             };

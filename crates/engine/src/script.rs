@@ -4,14 +4,20 @@ use std::io;
 use std::sync::Arc;
 
 use lancet_abi::memory::{Memory, SharedMut};
+use lancet_abi::units::Pid;
 use lancet_jit::script::{Scripts, Shared};
+use lancet_procs as procs;
 use lancet_remote::RegionFile;
 use memmap2::MmapRaw;
 
+use crate::attach::Attached;
+use crate::domain::DomainKey;
 use crate::error::EngineError;
+use crate::recipe::Recipe;
 use crate::session::Session;
 
 /// What was loaded.
+#[derive(Clone)]
 pub(crate) struct Script {
     code: Arc<Scripts>,
     initial: Arc<Initial>,
@@ -45,6 +51,11 @@ impl Script {
 
     pub(crate) fn code(&self) -> &Arc<Scripts> {
         &self.code
+    }
+
+    /// Whether its parts in several processes need the same memory.
+    pub(crate) fn shares(&self) -> bool {
+        self.code.scratch_size() > 0
     }
 
     pub(crate) fn initial(&self) -> Arc<Initial> {
@@ -83,14 +94,37 @@ impl Session {
     #[must_use]
     pub fn script_memory(&self) -> Option<ScriptMemory<'_>> {
         let script = self.script.as_ref()?;
-        let of_domain = self
-            .domains
-            .first()
-            .and_then(|domain| domain.script_memory());
+        let domain = self.script_domain.as_ref();
+        let of_domain = domain.and_then(|domain| domain.script_memory());
         Some(of_domain.unwrap_or_else(|| ScriptMemory {
             memory: script.initial.memory(),
             base: 0,
         }))
+    }
+
+    /// Makes the memory that the script's parts share, before threads attach to these processes:
+    /// what the tracer writes from then on must not be lost. Where the first process makes the
+    /// memory itself, it is attached here.
+    pub(crate) fn share_script(
+        &mut self,
+        recipe: &Recipe,
+        pids: &[Pid],
+    ) -> Option<(Pid, Result<Attached, EngineError>)> {
+        if !self.script.as_ref().is_some_and(Script::shares) || self.script_domain.is_some() {
+            return None;
+        }
+        let domain_of = |pid: Pid| {
+            let key = DomainKey::of(pid, &procs::status(pid)?)?;
+            recipe.domain(key, pid)
+        };
+        let (pid, domain) = pids
+            .iter()
+            .find_map(|&pid| Some((pid, domain_of(pid).ok()?)))?;
+        if domain.is_made_by_target() {
+            return Some((pid, self.attach(pid)));
+        }
+        self.script_domain = Some(domain);
+        None
     }
 
     /// Where the script's maps and rings lie in their memory.

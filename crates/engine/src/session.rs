@@ -1,27 +1,27 @@
 //! Probes by processes.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use lancet_abi::units::{FileOffset, Pid};
 use lancet_abi::{Layout, LayoutBuilder, MapId, SlotId};
 use lancet_isa::Plan;
-use lancet_jit::Action;
 use lancet_jit::script::Scripts;
 use lancet_procs::{self as procs, Mapping};
 use lancet_remote::RemoteError;
+use lancet_remote::journal::Journal;
 use lancet_symbols::{Site, Target};
 
-use crate::attach::{self, Attached, Context, Hold, Wanted};
-use crate::catalog::{Binary, Instance};
+use crate::attach::{Attached, Hold};
+use crate::catalog::Binary;
 use crate::consumer::{Consumer, Kind, MapHandle, ProbeId, Total, action};
-use crate::domain::{Domain, DomainKey};
+use crate::crew::Crew;
+use crate::domain::{Domain, Domains};
 use crate::error::{EngineError, Refused};
 use crate::guardian::Tracer;
 use crate::process::Process;
+use crate::recipe::{Ingredient, Recipe};
 use crate::script::Script;
-use crate::sentinel;
 use crate::sys::exec_watch::ExecWatch;
 use crate::tids::Tids;
 use crate::verify::Watch;
@@ -40,6 +40,9 @@ pub(crate) struct Probe {
 /// Slots for probes that are registered after the first attach.
 const SPARE_SLOTS: u32 = 1024;
 
+/// How often [`Session::wait`] returns while there are pending processes.
+const NEWS: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// A set of probes, the processes they are in, and their counters.
 ///
 /// See the [crate's example](crate). Dropping a session detaches it.
@@ -52,7 +55,9 @@ pub struct Session {
     layout: Option<Layout>,
     spare: Option<SlotId>,
     spare_used: u32,
-    pub(crate) domains: Vec<Domain>,
+    pub(crate) domains: Arc<Domains>,
+    recipe: Option<Arc<Recipe>>,
+    pub(crate) crew: Option<Crew>,
     pub(crate) processes: Vec<Process>,
     pub(crate) tids: Tids,
     /// The pid namespace of this process; 0 where it can't be told.
@@ -63,6 +68,8 @@ pub struct Session {
     pub(crate) watch: Watch,
     check: bool,
     pub(crate) script: Option<Script>,
+    /// Where the script's maps and rings are, once there is a process.
+    pub(crate) script_domain: Option<Arc<Domain>>,
 }
 
 impl Session {
@@ -78,7 +85,9 @@ impl Session {
             layout: None,
             spare: None,
             spare_used: 0,
-            domains: Vec::new(),
+            domains: Arc::default(),
+            recipe: None,
+            crew: None,
             processes: Vec::new(),
             tids: Tids::default(),
             own_pids: procs::namespaces(Pid(std::process::id() as i32)).map_or(0, |n| n.pid),
@@ -87,6 +96,7 @@ impl Session {
             watch: Watch::default(),
             check: false,
             script: None,
+            script_domain: None,
         }
     }
 
@@ -99,6 +109,7 @@ impl Session {
         }
         self.builder.script(scripts.shared().size());
         self.script = Some(Script::new(scripts)?);
+        self.recipe = None;
         Ok(())
     }
 
@@ -107,6 +118,7 @@ impl Session {
     /// times what it does else, and 152 bytes more of the stack.
     pub fn check(&mut self, check: bool) {
         self.check = check;
+        self.recipe = None;
     }
 
     /// Declares a map for [`Consumer::Keyed`]; before the first process is attached.
@@ -162,6 +174,7 @@ impl Session {
         sites: Vec<Site>,
         consumer: Consumer,
     ) -> Result<Vec<Result<ProbeId, Refused>>, EngineError> {
+        self.recipe = None;
         let index = self.binary_index(binary);
         let plans = binary.plan(&sites);
         let mut results = Vec::with_capacity(sites.len());
@@ -227,26 +240,30 @@ impl Session {
         Ok(self.layout.clone().expect("made above"))
     }
 
-    fn domain(&mut self, key: DomainKey, pid: Pid, layout: &Layout) -> Result<usize, EngineError> {
-        if let Some(index) = self.domains.iter().position(|d| d.serves(key, pid)) {
-            return Ok(index);
+    /// What is put into processes from now on, until a probe comes or goes.
+    pub(crate) fn recipe(&mut self) -> Result<Arc<Recipe>, EngineError> {
+        if let Some(recipe) = &self.recipe {
+            return Ok(Arc::clone(recipe));
         }
-        let shares = self
-            .script
-            .as_ref()
-            .is_some_and(|script| script.code().scratch_size() > 0);
-        if shares && !self.domains.is_empty() {
-            return Err(EngineError::SecondDomain { pid });
-        }
-        let initial = self.script.as_ref().map(Script::initial);
-        let domain = Domain::create(key, pid, layout, self.tracer.journal(), initial)?;
-        self.domains.push(domain);
-        Ok(self.domains.len() - 1)
-    }
-
-    fn instances(&self, mappings: &[Mapping]) -> Vec<Instance> {
-        let of = |binary: &Arc<Binary>| binary.instances(mappings);
-        self.binaries.iter().flat_map(of).collect()
+        let layout = self.layout()?;
+        let active = self.probes.iter().enumerate().filter(|(_, p)| p.active);
+        let ingredients = active.map(|(id, probe)| Ingredient {
+            site: probe.site.clone(),
+            plan: probe.plan.clone(),
+            binary: probe.binary,
+            action: action(probe.consumer, ProbeId(id), probe.slot, &self.maps),
+        });
+        let recipe = Arc::new(Recipe {
+            tracer: Arc::clone(&self.tracer),
+            binaries: self.binaries.clone(),
+            ingredients: ingredients.collect(),
+            domains: Arc::clone(&self.domains),
+            layout,
+            check: self.check,
+            script: self.script.clone(),
+            own_pids: self.own_pids,
+        });
+        Ok(Arc::clone(self.recipe.insert(recipe)))
     }
 
     /// Whether there are probes in the dynamic loader.
@@ -278,6 +295,12 @@ impl Session {
 
     /// Waits for a signal, the end of command or targets, or a time.
     pub fn wait(&self, deadline: Option<std::time::Instant>) -> crate::guardian::Event {
+        if !self.pending().is_empty() {
+            // Whoever waits shall ask for news.
+            let soon = std::time::Instant::now() + NEWS;
+            let deadline = deadline.map_or(soon, |deadline| deadline.min(soon));
+            return self.tracer.wait(Some(deadline), &[]);
+        }
         let alive = self.pidfds();
         if alive.is_empty() && !self.processes.is_empty() && self.tracer.command().is_none() {
             return crate::guardian::Event::TargetsEnded;
@@ -295,24 +318,9 @@ impl Session {
             .position(|p| p.pid == pid && !p.has_ended());
         let process = match known {
             Some(index) => self.processes.swap_remove(index),
-            None => self.open_process(pid)?,
+            None => open_process(pid, self.tracer.journal())?,
         };
         self.attach_process(process, Hold::All)
-    }
-
-    /// Opens a process; another lancet that only looks at it is waited for.
-    fn open_process(&self, pid: Pid) -> Result<Process, EngineError> {
-        let start = std::time::Instant::now();
-        loop {
-            match Process::open(pid, self.tracer.journal()) {
-                Err(EngineError::Remote(RemoteError::Traced { .. }))
-                    if start.elapsed() < std::time::Duration::from_millis(500) =>
-                {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                }
-                other => return other,
-            }
-        }
     }
 
     /// Attaches to a process whose only thread is stopped under this thread.
@@ -344,9 +352,11 @@ impl Session {
         mut process: Process,
         hold: Hold,
     ) -> Result<Attached, EngineError> {
-        let result = self.attach_now(&mut process, hold);
-        let gone = matches!(&result, Err(EngineError::Remote(RemoteError::Gone { .. })));
-        if result.is_err() && (gone || process.arenas.is_empty()) {
+        let result = self
+            .recipe()
+            .and_then(|recipe| recipe.attach(&mut process, hold));
+        self.settle(&process);
+        if leaves_nothing(&process, &result) {
             process.record().finish();
         } else {
             self.processes.push(process);
@@ -354,111 +364,13 @@ impl Session {
         result
     }
 
-    fn attach_now(&mut self, process: &mut Process, hold: Hold) -> Result<Attached, EngineError> {
-        let layout = self.layout()?;
-        let (pid, key) = (process.pid, process.domain);
-        let mappings = procs::mappings(pid)?;
-        let mut instances = self.instances(&mappings);
-        if instances.is_empty() {
-            return Err(EngineError::NotMapped {
-                pid,
-                name: process.name.clone(),
-            });
+    /// What there is to do after each attach: its threads' ids are learned, where its pid namespace
+    /// is not ours, and the script's memory is where it counts.
+    pub(crate) fn settle(&mut self, process: &Process) {
+        self.script_domain = self.domains.first();
+        if process.domain.pids != self.own_pids {
+            self.tids.learn(process.domain.pids, process.pid);
         }
-        let guards = sentinel::guards(&self.tracer, &mappings, pid);
-        let mut binaries = self.binaries.clone();
-        for guard in &guards.all {
-            if !self.binaries.iter().any(|b| b.id == guard.binary.id) {
-                instances.extend(guard.binary.instances(&mappings));
-                binaries.push(Arc::clone(&guard.binary));
-            }
-        }
-        let domain = self.domain(key, pid, &layout)?;
-        let wanted = self.wanted(&binaries, &guards, matches!(hold, Hold::Held(..)));
-        let context = Context {
-            domain: &self.domains[domain],
-            session: self.tracer.journal().session(),
-            guardian: self.tracer.guardian(),
-            layout: &layout,
-            mappings: &mappings,
-            instances: &instances,
-            binaries: &binaries,
-            certain: guards.certain,
-            check: self.check,
-            script: self.script.as_ref().map(Script::code),
-            shown_pid: (key.pids != self.own_pids).then_some(pid),
-        };
-        let attached = attach::attach(process, &context, &wanted, hold);
-        drop(wanted);
-        if key.pids != self.own_pids {
-            self.tids.learn(key.pids, pid);
-        }
-        if process.arenas.is_empty() {
-            // What nobody has mapped can't be mapped later either: the next try makes it anew.
-            self.domains.retain(|d| !d.is_of(pid));
-        }
-        attached
-    }
-
-    /// All active probes by site: consumers of one site share its pad.
-    fn wanted<'a>(
-        &'a self,
-        binaries: &[Arc<Binary>],
-        guards: &'a sentinel::Guards,
-        starting: bool,
-    ) -> Vec<Wanted<'a>> {
-        let mut by_site: HashMap<(usize, u64), usize> = HashMap::new();
-        let mut wanted: Vec<Wanted<'a>> = Vec::new();
-        for (id, probe) in self.probes.iter().enumerate().filter(|(_, p)| p.active) {
-            let act = action(probe.consumer, ProbeId(id), probe.slot, &self.maps);
-            let binary = &binaries[probe.binary];
-            let place = *by_site
-                .entry((probe.binary, probe.site.link.0))
-                .or_insert_with(|| {
-                    wanted.push(Wanted {
-                        name: &probe.site.name,
-                        plan: &probe.plan,
-                        binary: probe.binary,
-                        actions: Vec::new(),
-                        lock_only: binary.is_loader()
-                            || starting && binary.is_static()
-                            || guards.runs_unregistered(binary, &probe.site),
-                    });
-                    wanted.len() - 1
-                });
-            wanted[place].actions.extend(act);
-        }
-        for guard in &guards.all {
-            let Some(binary) = binaries.iter().position(|b| b.id == guard.binary.id) else {
-                continue;
-            };
-            for sentinel::Sentinel { site, plan, when } in &guard.sentinels {
-                // A probe whose window begins before the call's `mov` does its work.
-                let around = wanted.iter_mut().find(|w| {
-                    let start = w.plan.site();
-                    w.binary == binary && start < site.link && site.link < w.plan.window_end()
-                });
-                if let Some(around) = around {
-                    let when = lancet_jit::Mark::Always;
-                    around.actions.insert(0, Action::MarkUncertain { when });
-                    continue;
-                }
-                let place = *by_site.entry((binary, site.link.0)).or_insert_with(|| {
-                    wanted.push(Wanted {
-                        name: &site.name,
-                        plan,
-                        binary,
-                        actions: Vec::new(),
-                        lock_only: true,
-                    });
-                    wanted.len() - 1
-                });
-                wanted[place]
-                    .actions
-                    .insert(0, Action::MarkUncertain { when: *when });
-            }
-        }
-        wanted
     }
 
     /// Processes that are attached and alive.
@@ -467,6 +379,11 @@ impl Session {
             .iter()
             .filter(|p| !p.has_ended())
             .map(|p| p.pid)
+    }
+
+    /// Probes have come or gone.
+    pub(crate) fn forget_recipe(&mut self) {
+        self.recipe = None;
     }
 
     pub(crate) fn pidfds(&self) -> Vec<&std::os::fd::OwnedFd> {
@@ -489,6 +406,27 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Opens a process; another lancet that only looks at it is waited for.
+fn open_process(pid: Pid, journal: &Arc<Journal>) -> Result<Process, EngineError> {
+    let start = std::time::Instant::now();
+    loop {
+        match Process::open(pid, journal) {
+            Err(EngineError::Remote(RemoteError::Traced { .. }))
+                if start.elapsed() < std::time::Duration::from_millis(500) =>
+            {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Whether nothing of ours is in a process after an attach: it is none of the session's then.
+pub(crate) fn leaves_nothing(process: &Process, result: &Result<Attached, EngineError>) -> bool {
+    let gone = matches!(result, Err(EngineError::Remote(RemoteError::Gone { .. })));
+    result.is_err() && (gone || process.arenas.is_empty())
 }
 
 /// CPUs that the kernel may ever bring online; the count that per-CPU data is made for.

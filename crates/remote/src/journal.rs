@@ -18,6 +18,8 @@ pub const MOST_PROCESSES: usize = 16_384;
 /// Regions (trust domains) that one session may hold.
 pub const MOST_REGIONS: usize = 256;
 
+/// In place of a pid or a descriptor: the entry is taken, and still empty.
+const CLAIMED: i32 = -1;
 const REGISTER_WORDS: usize = size_of::<Registers>() / 8;
 const STUB_WORDS: usize = 32;
 
@@ -195,7 +197,7 @@ impl ProcessRecord {
     #[must_use]
     pub fn process(&self) -> Option<(Pid, i32, i32)> {
         let pid = self.pid.load(Ordering::Acquire);
-        (pid != 0).then(|| {
+        (pid > 0).then(|| {
             (
                 Pid(pid),
                 self.pidfd.load(Ordering::Relaxed),
@@ -221,7 +223,7 @@ impl ProcessRecord {
 #[repr(C)]
 #[derive(Default)]
 pub struct RegionRecord {
-    /// 0: no file yet, or no more. Descriptor number plus one.
+    /// 0: unused. Descriptor number plus one, or [`CLAIMED`] while there is no file yet.
     file: AtomicI32,
     /// Descriptor of the folder, plus one; 0 when the file has no name.
     folder: AtomicI32,
@@ -240,17 +242,24 @@ impl RegionRecord {
         self.file.store(file + 1, Ordering::Release);
     }
 
-    /// The region is given up: its descriptors will be other files'.
+    /// The region is given up: its descriptors will be other files', and the record another's.
     pub fn forget(&self) {
-        self.file.store(0, Ordering::Release);
         self.folder.store(0, Ordering::Release);
+        self.file.store(0, Ordering::Release);
+    }
+
+    /// Takes an unused record.
+    fn claim(&self) -> bool {
+        self.file
+            .compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Descriptor of the region's file.
     #[must_use]
     pub fn file(&self) -> Option<i32> {
         let file = self.file.load(Ordering::Acquire);
-        (file != 0).then(|| file - 1)
+        (file > 0).then(|| file - 1)
     }
 
     /// Folder and name to unlink.
@@ -264,6 +273,7 @@ impl RegionRecord {
 
 #[repr(C)]
 struct Shared {
+    processes_next: AtomicU32,
     processes_used: AtomicU32,
     regions_used: AtomicU32,
     session: [AtomicU64; 2],
@@ -314,8 +324,23 @@ impl Journal {
     /// is full.
     pub fn process(&self, pid: Pid, pidfd: i32, memory: i32, program: Program) -> Option<usize> {
         let shared = self.shared();
-        let index = shared.processes_used.fetch_add(1, Ordering::AcqRel) as usize;
-        let record = shared.processes.get(index)?;
+        // Entries of finished processes are used again only when all others have been.
+        let free = (0..MOST_PROCESSES).find_map(|_| {
+            let next = shared.processes_next.fetch_add(1, Ordering::AcqRel) as usize;
+            let index = next % MOST_PROCESSES;
+            let claim = shared.processes[index].pid.compare_exchange(
+                0,
+                CLAIMED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            claim.ok().map(|_| index)
+        });
+        let index = free?;
+        shared
+            .processes_used
+            .fetch_max(index as u32 + 1, Ordering::AcqRel);
+        let record = &shared.processes[index];
         record.pidfd.store(pidfd, Ordering::Relaxed);
         record.memory.store(memory, Ordering::Relaxed);
         for (slot, word) in record.program.iter().zip([program.device, program.inode]) {
@@ -332,16 +357,28 @@ impl Journal {
         &self.shared().processes[index]
     }
 
-    /// The number of a new record for a region, which tells of nothing yet.
+    /// The number of a record for a region, which tells of nothing yet. Those that are given up
+    /// are used again.
     pub fn region(&self) -> Option<usize> {
-        let index = self.shared().regions_used.fetch_add(1, Ordering::AcqRel) as usize;
-        (index < MOST_REGIONS).then_some(index)
+        let shared = self.shared();
+        let index = (0..MOST_REGIONS).find(|&i| shared.regions[i].claim())?;
+        shared
+            .regions_used
+            .fetch_max(index as u32 + 1, Ordering::AcqRel);
+        Some(index)
     }
 
     /// The region's record with this number.
     #[must_use]
     pub fn region_entry(&self, index: usize) -> &RegionRecord {
         &self.shared().regions[index]
+    }
+
+    /// Whether there is a process with something of ours in it.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.processes()
+            .any(|record| record.process().is_some() && !record.arenas().is_empty())
     }
 
     fn used(&self) -> usize {

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lancet_abi::units::Pid;
@@ -46,7 +47,7 @@ struct Named {
     folder: OwnedFd,
     name: u64,
     path: String,
-    unlinked: bool,
+    unlinked: AtomicBool,
 }
 
 struct Backing {
@@ -253,7 +254,7 @@ impl RegionFile {
                     folder,
                     name,
                     path,
-                    unlinked: false,
+                    unlinked: AtomicBool::new(false),
                 }),
                 backings: Mutex::new(vec![backing]),
             }),
@@ -311,9 +312,10 @@ impl RegionFile {
     }
 
     /// Takes the name away; mappings stay.
-    pub fn unlink(&mut self) {
-        if let Some(named) = self.named.as_mut().filter(|n| !n.unlinked) {
-            named.unlinked = true;
+    pub fn unlink(&self) {
+        if let Some(named) = &self.named
+            && !named.unlinked.swap(true, Ordering::Relaxed)
+        {
             let _ = unlinkat(&named.folder, file_name(named.name), AtFlags::empty());
         }
     }

@@ -236,7 +236,7 @@ fn wait(
             _ => None,
         })
         .collect();
-    let mut upkeep = Upkeep::begin(&runner.session);
+    let mut upkeep = Upkeep::begin(&runner.session, options);
     while runner.exit.is_none() {
         if upkeep.look(&mut runner.session) {
             if let Some(clock) = clock {

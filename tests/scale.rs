@@ -1,0 +1,156 @@
+//! Many processes at once: one that cannot be stopped delays and fails no other. What is asserted
+//! is the order of things, never a time.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lancet_testkit::{Running, skip, target, text_equals_file};
+use support::{Lancet, eventually, probe};
+
+fn stuck(how: &str) -> Running {
+    Running::start("stuck", &[how])
+}
+
+/// Starts counting `what` of a target's file in these processes, in this order.
+fn counting_in(name: &str, what: &str, pids: &[i32]) -> Lancet {
+    let mut args = vec!["count".to_owned(), "-v".to_owned()];
+    args.push(probe(&target(name), what));
+    for pid in pids {
+        args.extend(["-p".to_owned(), pid.to_string()]);
+    }
+    Lancet::spawn(&args)
+}
+
+/// The number of calls in an answer `calls N`.
+fn calls(answer: &str) -> u64 {
+    answer
+        .strip_prefix("calls ")
+        .and_then(|n| n.parse().ok())
+        .unwrap_or_else(|| panic!("{answer:?}"))
+}
+
+#[test]
+fn a_process_that_cannot_be_stopped_is_pending_while_others_count() {
+    let mut late = stuck("1");
+    let mut others: Vec<Running> = (0..5).map(|_| stuck("0")).collect();
+    let mut pids = vec![late.pid().0];
+    pids.extend(others.iter().map(|o| o.pid().0));
+    let mut session = counting_in("stuck", "stuck_function", &pids);
+    // The stuck one comes first in the list and is told of while it is stuck.
+    assert!(session.says(&format!("lancet: process {} is pending", late.pid())));
+    assert!(session.says("Attached "));
+    let mut due = 0;
+    for other in &mut others {
+        due += calls(&other.ask("call 100"));
+    }
+    // It runs on as if nobody wanted anything of it, and nothing of it counts.
+    assert_eq!(late.ask("call 7"), "calls 7");
+    text_equals_file(late.pid(), "stuck").unwrap();
+    assert_eq!(late.ask("release"), "released 1");
+    // Its turn comes without anybody asking.
+    assert!(session.says(&format!("process {}: ", late.pid())));
+    assert_eq!(late.ask("call 30"), "calls 37");
+    due += 30;
+    let ended = session.stop();
+    assert_eq!(ended.row("stuck_function"), due, "{}", ended.err);
+    for running in others.into_iter().chain([late]) {
+        text_equals_file(running.pid(), "stuck").unwrap();
+        drop(running.finish_ok());
+    }
+}
+
+#[test]
+fn a_session_ends_while_a_process_is_pending() {
+    let mut late = stuck("1");
+    let mut other = stuck("0");
+    let pids = [late.pid().0, other.pid().0];
+    let mut session = counting_in("stuck", "stuck_function", &pids);
+    assert!(session.says("lancet: process "));
+    assert!(session.says("Attached "));
+    let due = calls(&other.ask("call 50"));
+    let ended = session.stop();
+    assert!(ended.status.success(), "{}", ended.err);
+    assert_eq!(ended.row("stuck_function"), due, "{}", ended.err);
+    // Nobody holds it any more, and it is as it was.
+    assert_eq!(late.ask("release"), "released 1");
+    assert_eq!(late.ask("call 5"), "calls 5");
+    for running in [late, other] {
+        text_equals_file(running.pid(), "stuck").unwrap();
+        drop(running.finish_ok());
+    }
+}
+
+#[test]
+fn a_locked_memory_map_delays_nobody() {
+    let (mut locked, child) = match Running::locked(&target("lockedmm")) {
+        Ok(made) => made,
+        Err(why) => skip!("{why}"),
+    };
+    let other = locked.pid().0;
+    let mut session = counting_in("lockedmm", "main", &[child.0, other]);
+    assert!(session.says(&format!("lancet: process {child} is pending")));
+    assert!(session.says(&format!("process {other}: ")));
+    assert!(session.says("Attached "));
+    assert_eq!(locked.ask("release"), "released");
+    // The child ends by itself once it may.
+    let ended = session.stop();
+    assert!(ended.status.success(), "{}", ended.err);
+    drop(locked.finish_ok());
+}
+
+#[test]
+fn failures_and_ends_concern_one_process_only() {
+    let (mut one, mut two) = (stuck("0"), stuck("0"));
+    let stranger = Running::start("sleeper", &["1"]);
+    let traced = stuck("0");
+    let mut strace = std::process::Command::new("gdb");
+    strace
+        .args(["-nx", "-q", "-p", &traced.pid().to_string()])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let Ok(mut debugger) = strace.spawn() else {
+        skip!("no gdb");
+    };
+    let tracer = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", traced.pid()));
+        !status.unwrap_or_default().contains("TracerPid:\t0\n")
+    };
+    eventually("the debugger holds it", tracer);
+    let pids = [traced.pid().0, stranger.pid().0, one.pid().0, two.pid().0];
+    let mut session = counting_in("stuck", "stuck_function", &pids);
+    assert!(session.says("Attached "));
+    let due = calls(&one.ask("call 10")) + calls(&two.ask("call 20"));
+    let ended = session.stop();
+    assert_eq!(ended.row("stuck_function"), due, "{}", ended.err);
+    let maps_none = format!("lancet: process {} maps none", stranger.pid());
+    assert!(ended.err.contains(&maps_none), "{}", ended.err);
+    drop(debugger.stdin.take());
+    debugger.wait().unwrap();
+    for running in [one, two, traced] {
+        text_equals_file(running.pid(), "stuck").unwrap();
+        drop(running.finish_ok());
+    }
+}
+
+#[test]
+fn a_crowd_is_counted_exactly_in_every_round() {
+    let count = 40;
+    let mut crowd: Vec<Running> = (0..count).map(|_| stuck("0")).collect();
+    let pids: Vec<i32> = crowd.iter().map(|c| c.pid().0).collect();
+    for round in 1..=support::rounds(3) {
+        let mut session = counting_in("stuck", "stuck_function", &pids);
+        assert!(session.says("Attached "));
+        for member in &mut crowd {
+            assert_eq!(calls(&member.ask("call 3")), 3 * round);
+        }
+        let ended = session.stop();
+        assert_eq!(ended.row("stuck_function"), 3 * count, "{}", ended.err);
+        for member in &crowd {
+            text_equals_file(member.pid(), "stuck").unwrap();
+        }
+    }
+    for member in crowd {
+        drop(member.finish_ok());
+    }
+}
