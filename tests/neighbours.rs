@@ -11,7 +11,7 @@ use session::{LANCET, Lancet, assert_untouched, lancet, probe, signal, until};
 
 #[test]
 fn a_locked_memory_map_delays_neither_the_end_of_a_session_nor_the_guardian_nor_clean() {
-    let (mut neighbour, _) = match Running::locked(&target("lockedmm")) {
+    let (mut neighbour, _) = match Running::locked(&target("lockedmm"), &[]) {
         Ok(locked) => locked,
         Err(why) => skip!("{why}"),
     };
@@ -60,7 +60,7 @@ fn a_locked_memory_map_is_named_by_what_looks_at_all_processes_and_by_what_it_is
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lockedmm");
     std::fs::copy(target("lockedmm"), &file).expect("a copy");
-    let (mut neighbour, locked) = match Running::locked(&file) {
+    let (mut neighbour, locked) = match Running::locked(&file, &[]) {
         Ok((neighbour, locked)) => (neighbour, locked.to_string()),
         Err(why) => skip!("{why}"),
     };

@@ -507,7 +507,7 @@ fn only_the_files_of_the_table_are_read_and_waiting_ones_on_helper_threads() {
 
 #[test]
 fn a_locked_process_is_marked_in_what_is_served() {
-    let (mut locked, pid) = match Running::locked(&target("lockedmm")) {
+    let (mut locked, pid) = match Running::locked(&target("lockedmm"), &[]) {
         Ok((locked, pid)) => (locked, pid.to_string()),
         Err(why) => skip!("{why}"),
     };

@@ -431,7 +431,7 @@ fn who_maps_a_file_and_who_is_probed() {
 
 #[test]
 fn a_locked_process_delays_nobody_and_is_marked() {
-    let (mut locked, pid) = match Running::locked(&target("lockedmm")) {
+    let (mut locked, pid) = match Running::locked(&target("lockedmm"), &[]) {
         Ok((locked, pid)) => (locked, pid.to_string()),
         Err(why) => skip!("{why}"),
     };

@@ -5,7 +5,7 @@
 mod support;
 
 use lancet_testkit::{Running, skip, target, text_equals_file};
-use support::{Lancet, eventually, probe};
+use support::{Lancet, eventually, probe, signal};
 
 fn stuck(how: &str) -> Running {
     Running::start("stuck", &[how])
@@ -82,7 +82,7 @@ fn a_session_ends_while_a_process_is_pending() {
 
 #[test]
 fn a_locked_memory_map_delays_nobody() {
-    let (mut locked, child) = match Running::locked(&target("lockedmm")) {
+    let (mut locked, child) = match Running::locked(&target("lockedmm"), &[]) {
         Ok(made) => made,
         Err(why) => skip!("{why}"),
     };
@@ -95,6 +95,51 @@ fn a_locked_memory_map_delays_nobody() {
     // The child ends by itself once it may.
     let ended = session.stop();
     assert!(ended.status.success(), "{}", ended.err);
+    drop(locked.finish_ok());
+}
+
+#[test]
+fn a_memory_map_that_gets_locked_delays_no_others_detach() {
+    let (mut locked, child) = match Running::locked(&target("lockedmm"), &["later"]) {
+        Ok(made) => made,
+        Err(why) => skip!("{why}"),
+    };
+    let others: Vec<Running> = (0..4)
+        .map(|_| Running::start("lockedmm", &["later"]))
+        .collect();
+    let mut pids = vec![child.0];
+    pids.extend(others.iter().map(|o| o.pid().0));
+    let mut session = counting_in("lockedmm", "main", &pids);
+    assert!(session.says("Attached "));
+    assert_eq!(locked.ask("lock"), "locked");
+    signal(session.pid(), "INT");
+    for other in &others {
+        let done = || text_equals_file(other.pid(), "lockedmm").is_ok();
+        eventually("the others are as they were", done);
+    }
+    // It waits for the one that is locked; nobody else did.
+    assert!(session.runs());
+    assert_eq!(locked.ask("release"), "released");
+    let ended = session.end();
+    assert!(ended.status.success(), "{}", ended.err);
+    drop(locked.finish_ok());
+}
+
+#[test]
+fn a_memory_map_that_stays_locked_is_given_up_and_named() {
+    let (mut locked, child) = match Running::locked(&target("lockedmm"), &["later"]) {
+        Ok(made) => made,
+        Err(why) => skip!("{why}"),
+    };
+    let mut session = counting_in("lockedmm", "main", &[child.0]);
+    assert!(session.says("Attached "));
+    assert_eq!(locked.ask("lock"), "locked");
+    signal(session.pid(), "INT");
+    let ended = session.end();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.err);
+    let keeps = format!("process {child} keeps probes: its memory map is locked");
+    assert!(ended.err.contains(&keeps), "{}", ended.err);
+    assert_eq!(locked.ask("release"), "released");
     drop(locked.finish_ok());
 }
 

@@ -116,6 +116,11 @@ impl Lancet {
         self.child.id().cast_signed()
     }
 
+    /// Whether it has not ended.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_none())
+    }
+
     /// Ends it by Ctrl-C.
     pub(crate) fn stop(self) -> Ended {
         signal(self.pid(), "INT");

@@ -2,7 +2,8 @@
 // lockedmm: a process whose memory map stays locked for writing, for as long as the test wants. A file system of its own,
 // in a mount namespace of its own, leaves a read unanswered, so one thread waits for a page; another maps the file again,
 // which waits for that page with the lock held. Needs root. Fact: the locked process, a child of this one. `release`
-// answers the read -> `released`, once the child has ended by itself. Says `ready PID 0` where it can't be made.
+// answers the read -> `released`, once the child has ended by itself. With an argument the lock is taken by `lock` only,
+// -> `locked`. Says `ready PID 0` where it can't be made.
 #include "target.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,8 @@
 #define MOUNT "/mnt"
 
 static int device;
-static atomic_int *shared; // 0: thread id of the one that holds the lock
+// 0: thread id of the one that holds the lock, 1: the read has arrived, 2: the lock may be taken
+static atomic_int *shared;
 static uint64_t held_read;
 static int released;
 static char zeros[4096];
@@ -112,6 +114,8 @@ static void locked(pid_t parent) {
     int file = open(MOUNT "/file", O_RDONLY);
     void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, file, 0);
     pthread_t first, second;
+    while (!atomic_load(shared + 2))
+        usleep(1000);
     if (file < 0 || page == MAP_FAILED || pthread_create(&first, NULL, touch, page))
         _exit(1);
     // The parent says when the read has arrived.
@@ -134,8 +138,10 @@ static int is_waiting(pid_t process, pid_t thread) {
     return end && end[2] == 'D';
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    atomic_store(shared + 2, argc < 2);
     device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     char options[64];
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
@@ -147,7 +153,11 @@ int main(void) {
     pid_t own = getpid(), child = fork();
     if (!child)
         locked(own);
-    int said = 0;
+    int said = 0, held = 0;
+    if (argc > 1) {
+        said = 1;
+        say("ready %d %d", own, child);
+    }
     struct pollfd wait[] = {{.fd = device, .events = POLLIN}, {.fd = 0, .events = POLLIN}};
     for (;;) {
         int status;
@@ -162,12 +172,22 @@ int main(void) {
             serve();
         if (held_read)
             atomic_store(shared + 1, 1);
-        if (!said && atomic_load(shared) && is_waiting(child, atomic_load(shared))) {
+        if (!held && atomic_load(shared) && is_waiting(child, atomic_load(shared))) {
+            held = 1;
+            if (said)
+                say("locked");
+            else
+                say("ready %d %d", getpid(), child);
             said = 1;
-            say("ready %d %d", getpid(), child);
         }
         if (said && !released && wait[1].revents) {
-            next_order(NULL);
+            const char *order = next_order(NULL);
+            if (order && !strcmp(order, "lock")) {
+                atomic_store(shared + 2, 1);
+                continue;
+            }
+            if (!held)
+                return 1;
             released = 1;
             answer(held_read, 0, zeros, sizeof zeros);
         }

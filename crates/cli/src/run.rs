@@ -367,6 +367,11 @@ pub(crate) fn say_what_stayed(options: &SessionOptions, detached: &Detached) {
     for (pid, error) in &detached.failed {
         eprintln!("lancet: process {pid} keeps probes: {error}; run `lancet clean` later");
     }
+    for pid in &detached.locked {
+        eprintln!(
+            "lancet: process {pid} may keep probes: its memory map is locked; run `lancet clean` later"
+        );
+    }
     for (pid, tid) in &detached.skipped {
         eprintln!(
             "lancet: process {pid}: thread {tid} did not leave its probe; its last hit may be skipped"

@@ -9,6 +9,8 @@
 //! holds its memory map, and nobody on this machine may hold us up but our own targets.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_procs::{self as procs, ProcError};
@@ -17,8 +19,13 @@ use lancet_remote::{Memory, RemoteError, arena};
 
 use crate::detach::{Detached, note};
 use crate::error::EngineError;
+use crate::many::{self, STUCK};
 use crate::patience::Patience;
 use crate::undo;
+
+/// How long one process may take to be looked into: what takes longer waits for the process's memory
+/// map, which may be locked for ever.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Arenas of the session that a process has at these places, if one of their sites is live.
 fn live_arenas(
@@ -36,11 +43,47 @@ fn live_arenas(
         .collect()
 }
 
-/// Whether a process has the session's arena at one of these places.
-fn has_arena(memory: &Memory, places: &[RuntimeAddr], session: [u64; 2]) -> bool {
-    places
-        .iter()
-        .any(|&start| arena::read_header(memory, start).is_some_and(|h| h.session == session))
+/// A process that still has probes.
+struct Child {
+    pid: Pid,
+    memory: Memory,
+    arenas: Vec<(RuntimeAddr, u64)>,
+}
+
+impl Child {
+    /// Looks whether a process has the session's arena at one of these places, with a live site.
+    fn find(
+        pid: Pid,
+        places: &[RuntimeAddr],
+        session: [u64; 2],
+    ) -> Result<Option<Self>, RemoteError> {
+        let memory = Memory::open(pid)?;
+        let is_ours = |&start: &RuntimeAddr| {
+            arena::read_header(&memory, start).is_some_and(|header| header.session == session)
+        };
+        if !places.iter().any(is_ours) {
+            return Ok(None);
+        }
+        let arenas = live_arenas(&memory, places, session);
+        Ok((!arenas.is_empty()).then_some(Self {
+            pid,
+            memory,
+            arenas,
+        }))
+    }
+
+    fn restore(self, session: [u64; 2]) -> Detached {
+        let Self {
+            pid,
+            memory,
+            arenas,
+        } = self;
+        let restored = patiently(|| undo::restore(pid, &memory, &arenas, Some(session), None));
+        let mut report = Detached::default();
+        let restored = restored.map_err(EngineError::from);
+        note(&mut report, pid, &memory, &arenas, session, restored);
+        report
+    }
 }
 
 /// What is known of a process without a look into its memory.
@@ -83,6 +126,7 @@ pub(crate) fn restore_all(
     if places.is_empty() {
         return;
     }
+    let places: Arc<[RuntimeAddr]> = places.into();
     let own = Pid(std::process::id() as i32);
     let mut failed: Vec<Pid> = Vec::new();
     let began = procs::identity(own).map_or(0, |identity| identity.start_time);
@@ -90,7 +134,7 @@ pub(crate) fn restore_all(
     let mut ended: HashSet<Pid> = HashSet::new();
     let mut empty_passes = 0;
     for _pass in 0..1000 {
-        let mut found_one = false;
+        let mut possible = Vec::new();
         // A process that has ended since it was listed may have forked just before.
         let mut vanished = false;
         for pid in procs::pids().unwrap_or_default() {
@@ -106,36 +150,32 @@ pub(crate) fn restore_all(
                     continue;
                 }
             }
-            let memory = match Memory::open(pid) {
-                Ok(memory) => memory,
-                Err(error) => {
-                    vanished |= matches!(error, RemoteError::Gone { .. });
-                    continue;
+            possible.push(pid);
+        }
+        let mut found = Vec::new();
+        let all = Arc::clone(&places);
+        let look = move |pid| Child::find(pid, &all, session);
+        for (pid, answer) in procs::ask_each(&possible, PATIENCE, look) {
+            match answer {
+                Some(Ok(child)) => found.extend(child),
+                Some(Err(error)) => vanished |= matches!(error, RemoteError::Gone { .. }),
+                None => {
+                    report.locked.push(pid);
+                    failed.push(pid);
                 }
-            };
-            if !has_arena(&memory, places, session) {
-                continue;
             }
-            let arenas = live_arenas(&memory, places, session);
-            if arenas.is_empty() {
-                continue;
-            }
-            found_one = true;
-            let restored = patiently(|| undo::restore(pid, &memory, &arenas, Some(session), None));
-            if restored.is_err() {
+        }
+        let found_one = !found.is_empty();
+        let pids: Vec<Pid> = found.iter().map(|child| child.pid).collect();
+        let restored = many::each(found, STUCK, move |child| child.restore(session));
+        for (pid, restored) in pids.into_iter().zip(restored) {
+            let mut restored = restored.unwrap_or_else(|| Detached::stuck(pid));
+            if !restored.failed.is_empty() {
                 failed.push(pid);
+            } else if !known.contains(&pid) {
+                restored.children = restored.processes;
             }
-            if !known.contains(&pid) && restored.is_ok() {
-                report.children += 1;
-            }
-            note(
-                report,
-                pid,
-                &memory,
-                &arenas,
-                session,
-                restored.map_err(EngineError::from),
-            );
+            report.add(restored);
         }
         empty_passes = if found_one { 0 } else { empty_passes + 1 };
         if !found_one && (!vanished || empty_passes > 2) {

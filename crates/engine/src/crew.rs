@@ -17,15 +17,12 @@ use lancet_remote::RemoteError;
 
 use crate::attach::{Attached, Hold, may_pass};
 use crate::error::EngineError;
+use crate::many::{LATE, MOST_WORKERS};
 use crate::process::Process;
 use crate::recipe::Recipe;
 use crate::session::{Session, leaves_nothing};
 use crate::undo;
 
-/// Who has been at one process for longer does not count as at work.
-const LATE: Duration = Duration::from_millis(30);
-/// Workers, late ones included.
-const MOST_WORKERS: usize = 256;
 /// The pauses before a process is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

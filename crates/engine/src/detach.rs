@@ -10,6 +10,7 @@ use crate::catalog::Binary;
 use crate::children;
 use crate::consumer::ProbeId;
 use crate::error::EngineError;
+use crate::many::{self, STUCK};
 use crate::process::Process;
 use crate::session::Session;
 use crate::undo::{self, Restored};
@@ -41,6 +42,84 @@ pub struct Detached {
     pub files: usize,
     /// Processes that could not be looked into for leftovers, since their memory maps are locked.
     pub locked: Vec<Pid>,
+}
+
+impl Detached {
+    /// Adds what another part of the work has found.
+    pub(crate) fn add(&mut self, other: Self) {
+        let Self {
+            processes,
+            gone,
+            replaced,
+            children,
+            sites,
+            foreign,
+            skipped,
+            failed,
+            longest_stop,
+            kept,
+            files,
+            locked,
+        } = other;
+        self.processes += processes;
+        self.gone += gone;
+        for pid in replaced {
+            if !self.replaced.contains(&pid) {
+                self.replaced.push(pid);
+            }
+        }
+        self.children += children;
+        self.sites += sites;
+        self.foreign.extend(foreign);
+        self.skipped.extend(skipped);
+        self.failed.extend(failed);
+        self.longest_stop = self.longest_stop.max(longest_stop);
+        self.kept = self.kept.max(kept);
+        self.files += files;
+        self.locked.extend(locked);
+    }
+
+    /// A process at which the work got stuck.
+    pub(crate) fn stuck(pid: Pid) -> Self {
+        let why = "its memory map is locked, as by a page fault or a mapping that does not end";
+        Self {
+            failed: vec![(pid, why.to_owned())],
+            ..Self::default()
+        }
+    }
+}
+
+/// Takes the session's probes out of one process, which is over for the session then.
+fn restore(process: Process, session: [u64; 2]) -> Detached {
+    let mut report = Detached::default();
+    if process.has_ended() {
+        report.gone += 1;
+    } else if process.is_replaced() {
+        report.gone += 1;
+        report.replaced.push(process.pid);
+    } else {
+        let places = process.places();
+        let stub = &process.record().stub;
+        let restored = process.patiently(|| {
+            undo::restore(
+                process.pid,
+                &process.memory,
+                &places,
+                Some(session),
+                Some(stub),
+            )
+            .map_err(EngineError::from)
+        });
+        let memory = &process.memory;
+        note(&mut report, process.pid, memory, &places, session, restored);
+    }
+    if report.failed.is_empty() {
+        process.record().finish();
+    } else {
+        // The guardian tries again; the journal names descriptors that must stay what they are.
+        std::mem::forget(process);
+    }
+    report
 }
 
 /// Takes a site's probes out of one process.
@@ -115,49 +194,19 @@ impl Session {
             gone: self.ended,
             ..Detached::default()
         };
-        let mut known: Vec<Pid> = Vec::new();
-        let mut places: Vec<RuntimeAddr> = Vec::new();
         if let (Some(watch), Some(command)) = (&self.command_exec, self.tracer.command_pid())
             && watch.has_called_exec()
         {
             report.replaced.push(command);
         }
         self.command_exec = None;
-        for process in std::mem::take(&mut self.processes) {
-            places.extend(process.arenas.iter().map(|a| a.start));
-            if process.has_ended() {
-                report.gone += 1;
-                process.record().finish();
-                continue;
-            }
-            if process.is_replaced() {
-                report.gone += 1;
-                if !report.replaced.contains(&process.pid) {
-                    report.replaced.push(process.pid);
-                }
-                process.record().finish();
-                continue;
-            }
-            known.push(process.pid);
-            let restored = process.patiently(|| {
-                undo::restore(
-                    process.pid,
-                    &process.memory,
-                    &process.places(),
-                    Some(session),
-                    Some(&process.record().stub),
-                )
-                .map_err(EngineError::from)
-            });
-            note(
-                &mut report,
-                process.pid,
-                &process.memory,
-                &process.places(),
-                session,
-                restored,
-            );
-            process.record().finish();
+        let processes = std::mem::take(&mut self.processes);
+        let arenas = processes.iter().flat_map(|process| &process.arenas);
+        let mut places: Vec<RuntimeAddr> = arenas.map(|arena| arena.start).collect();
+        let known: Vec<Pid> = processes.iter().map(|process| process.pid).collect();
+        let restored = many::each(processes, STUCK, move |process| restore(process, session));
+        for (&pid, restored) in known.iter().zip(restored) {
+            report.add(restored.unwrap_or_else(|| Detached::stuck(pid)));
         }
         places.sort_unstable();
         places.dedup();

@@ -23,6 +23,7 @@ use lancet_remote::sys as remote_sys;
 
 use crate::domain;
 use crate::error::EngineError;
+use crate::many::STUCK;
 use crate::rescue;
 use crate::sentinel::Libraries;
 use crate::sys;
@@ -167,6 +168,9 @@ impl Tracer {
     }
 }
 
+/// How long processes are waited for that the tracer has not been able to restore.
+const ONCE_MORE: Duration = Duration::from_secs(2);
+
 fn system(what: &'static str) -> impl Fn(io::Error) -> EngineError {
     move |source| EngineError::System { what, source }
 }
@@ -236,7 +240,7 @@ pub fn launch(
 
 /// The guardian's loop: reaps, forwards signals, and cleans up when the tracer is killed.
 fn watch(
-    journal: &Journal,
+    journal: &Arc<Journal>,
     mailbox: &Mailbox,
     signals: &OwnedFd,
     tracer: Pid,
@@ -274,13 +278,20 @@ fn watch(
             let status = ExitStatus::from_raw(status);
             if let Some(code) = status.code() {
                 // A thread that was in the middle of an attach ends with the tracer.
-                if code == 101 || journal.is_unfinished() {
-                    rescue::after_death(journal);
+                if code == 101 {
+                    rescue::after_death(journal, STUCK);
+                } else if journal.is_unfinished() {
+                    let restored = rescue::after_death(journal, ONCE_MORE);
+                    if restored > 0 {
+                        eprintln!(
+                            "lancet: the probes of {restored} processes were taken out after the session"
+                        );
+                    }
                 }
                 return code as u8;
             }
             let signal = status.signal().unwrap_or(0);
-            let restored = rescue::after_death(journal);
+            let restored = rescue::after_death(journal, STUCK);
             eprintln!(
                 "lancet: the tracer was killed by signal {signal}; its probes were taken out of {restored} processes and its counts are lost"
             );

@@ -1,7 +1,6 @@
 //! Finds and removes what sessions left in processes.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_procs::{self as procs, Identity};
@@ -9,15 +8,12 @@ use lancet_remote::journal::StubRecord;
 use lancet_remote::slack::{self, LeftStub};
 use lancet_remote::{Borrowed, Memory, StopBudget, Stopped, arena};
 
-use crate::children::patiently;
+use crate::children::{PATIENCE, patiently};
 use crate::detach::{Detached, note};
 use crate::error::EngineError;
+use crate::many::{self, STUCK};
 use crate::stubs;
 use crate::undo;
-
-/// How long one process may take to be looked into. A look may wait for a page that has to be read
-/// from disk; what takes longer waits for the process's memory map, which may be locked for ever.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a look at processes found.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +149,48 @@ pub(crate) fn clean_stubs(
     Ok(some)
 }
 
+/// Takes probes of sessions that have ended out of one process.
+fn clean_one(pid: Pid, inside: Inside, purge: bool) -> Detached {
+    let Inside {
+        memory,
+        arenas,
+        stubs,
+    } = inside;
+    let mut report = Detached::default();
+    match clean_stubs(pid, &memory, &stubs) {
+        Ok(some) => report.processes += usize::from(some && arenas.is_empty()),
+        Err(error) => report.failed.push((pid, error.to_string())),
+    }
+    let dead: Vec<&undo::FoundArena> = arenas
+        .iter()
+        .filter(|found| !in_session(&found.header))
+        .collect();
+    for found in &dead {
+        if let Err(error) = patiently(|| stubs::undo_in_arena(pid, &memory, found)) {
+            report.failed.push((pid, error.to_string()));
+        }
+    }
+    let places: Vec<(RuntimeAddr, u64)> = dead
+        .iter()
+        .filter(|found| found.sites.iter().any(|s| s.live))
+        .map(|found| (found.start, found.header.code_length))
+        .collect();
+    if !places.is_empty() {
+        let restored = patiently(|| undo::restore(pid, &memory, &places, None, None));
+        let restored = restored.map_err(EngineError::from);
+        note(&mut report, pid, &memory, &places, [0; 2], restored);
+    }
+    // With `purge` only what stays behind that is told.
+    report.kept = 0;
+    if purge {
+        match patiently(|| purge_one(pid, &memory)) {
+            Ok(kept) => report.kept = kept,
+            Err(error) => report.failed.push((pid, error.to_string())),
+        }
+    }
+    report
+}
+
 /// Takes probes of sessions that have ended out of all processes; with `purge` the inert pads
 /// too, where nothing refers to them any more. `only`: these processes, or all for none. Processes
 /// that could not be looked into are in the report.
@@ -165,48 +203,17 @@ pub fn clean(purge: bool, only: &[Pid]) -> Result<Detached, EngineError> {
     };
     let (found, locked) = in_each(&pids);
     report.locked = locked;
-    for (pid, inside) in found {
-        let Inside {
-            memory,
-            arenas,
-            stubs,
-        } = inside;
-        match clean_stubs(pid, &memory, &stubs) {
-            Ok(some) => report.processes += usize::from(some && arenas.is_empty()),
-            Err(error) => report.failed.push((pid, error.to_string())),
-        }
-        let dead: Vec<&undo::FoundArena> = arenas
-            .iter()
-            .filter(|found| !in_session(&found.header))
-            .collect();
-        for found in &dead {
-            if let Err(error) = patiently(|| stubs::undo_in_arena(pid, &memory, found)) {
-                report.failed.push((pid, error.to_string()));
-            }
-        }
-        let places: Vec<(RuntimeAddr, u64)> = dead
-            .iter()
-            .filter(|found| found.sites.iter().any(|s| s.live))
-            .map(|found| (found.start, found.header.code_length))
-            .collect();
-        if !places.is_empty() {
-            let restored = patiently(|| undo::restore(pid, &memory, &places, None, None));
-            note(
-                &mut report,
-                pid,
-                &memory,
-                &places,
-                [0; 2],
-                restored.map_err(EngineError::from),
-            );
-        }
-        if purge {
-            match patiently(|| purge_one(pid, &memory)) {
-                Ok(kept) => report.kept += kept,
-                Err(error) => report.failed.push((pid, error.to_string())),
-            }
-        }
+    let having: Vec<Pid> = found.iter().map(|(pid, _)| *pid).collect();
+    let cleaned = many::each(found, STUCK, move |(pid, inside)| {
+        clean_one(pid, inside, purge)
+    });
+    let mut kept = 0;
+    for (&pid, cleaned) in having.iter().zip(cleaned) {
+        let cleaned = cleaned.unwrap_or_else(|| Detached::stuck(pid));
+        kept += cleaned.kept;
+        report.add(cleaned);
     }
+    report.kept = kept;
     // Last: a session's file is what its processes share for as long as one of them has probes.
     let mut seen = HashSet::new();
     for pid in pids {

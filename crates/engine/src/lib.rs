@@ -47,6 +47,7 @@ mod error;
 mod facts;
 mod guardian;
 mod leftovers;
+mod many;
 mod mapping;
 mod pads;
 mod pages;

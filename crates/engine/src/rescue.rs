@@ -4,9 +4,11 @@
 //! process at once; then text is restored, process by process, as soon as each can be stopped.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use lancet_abi::layout::MAX_REGION;
-use lancet_abi::units::{Pid, RuntimeAddr};
+use lancet_abi::units::RuntimeAddr;
 use lancet_abi::{Layout, Shared};
 use lancet_remote::journal::{Journal, ProcessRecord};
 use lancet_remote::{Memory, RemoteError, file_name};
@@ -14,11 +16,13 @@ use lancet_remote::{Memory, RemoteError, file_name};
 use crate::children;
 use crate::detach::{Detached, note};
 use crate::guardian::adopt_file;
+use crate::many;
 use crate::sys;
 use crate::undo;
 
-/// Undoes everything in the journal. Returns the number of processes that were restored.
-pub(crate) fn after_death(journal: &Journal) -> usize {
+/// Undoes everything in the journal; a process that keeps us waiting for all of `patience` is given
+/// up. Returns the number of processes that were restored.
+pub(crate) fn after_death(journal: &Arc<Journal>, patience: Duration) -> usize {
     sys::hurry();
     for region in journal.regions() {
         if let Some(fd) = region.file()
@@ -31,14 +35,22 @@ pub(crate) fn after_death(journal: &Journal) -> usize {
     }
     let session = journal.session();
     let mut report = Detached::default();
+    let mut entries = Vec::new();
     let mut known = Vec::new();
     let mut places: Vec<RuntimeAddr> = Vec::new();
-    for record in journal.processes() {
-        if let Some((pid, _, memory)) = record.process() {
+    for (index, record) in journal.processes().enumerate() {
+        if let Some((pid, _, _)) = record.process() {
             places.extend(record.arenas().iter().map(|a| a.0));
-            restore(record, pid, memory, session, &mut report);
+            entries.push(index);
             known.push(pid);
         }
+    }
+    let of_threads = Arc::clone(journal);
+    let restored = many::each(entries, patience, move |index| {
+        restore(of_threads.entry(index), session)
+    });
+    for (&pid, restored) in known.iter().zip(restored) {
+        report.add(restored.unwrap_or_else(|| Detached::stuck(pid)));
     }
     places.sort_unstable();
     places.dedup();
@@ -50,21 +62,24 @@ pub(crate) fn after_death(journal: &Journal) -> usize {
             let _ = rustix::fs::unlinkat(&folder, file_name(name), rustix::fs::AtFlags::empty());
         }
     }
+    for pid in &report.locked {
+        eprintln!(
+            "lancet: process {pid} may keep probes: its memory map is locked; run `lancet clean` later"
+        );
+    }
     for (pid, error) in &report.failed {
         eprintln!("lancet: process {pid} keeps probes: {error}; run `lancet clean` later");
     }
     report.processes
 }
 
-fn restore(
-    record: &ProcessRecord,
-    pid: Pid,
-    memory: i32,
-    session: [u64; 2],
-    report: &mut Detached,
-) {
+fn restore(record: &ProcessRecord, session: [u64; 2]) -> Detached {
+    let mut report = Detached::default();
+    let Some((pid, _, memory)) = record.process() else {
+        return report;
+    };
     let Some(file) = adopt_file(memory) else {
-        return;
+        return report;
     };
     let memory = Memory::from_file(pid, file);
     let places = record.arenas();
@@ -73,16 +88,13 @@ fn restore(
     });
     match &restored {
         Err(RemoteError::Gone { .. }) => {}
-        _ => note(
-            report,
-            pid,
-            &memory,
-            &places,
-            session,
-            restored.map_err(Into::into),
-        ),
+        _ => {
+            let restored = restored.map_err(Into::into);
+            note(&mut report, pid, &memory, &places, session, restored);
+        }
     }
     record.finish();
+    report
 }
 
 /// Writes the off switch of a region's file.

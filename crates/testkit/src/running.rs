@@ -40,18 +40,18 @@ impl Running {
     }
 
     /// Starts the target `lockedmm`, or a copy of it, and tells which process's memory map is
-    /// locked for as long as it lives.
+    /// locked for as long as it lives; with `args` from the order `lock` on.
     ///
     /// # Errors
     /// Why it can't be made here.
     ///
     /// # Panics
     /// When it does not get ready.
-    pub fn locked(program: &Path) -> Result<(Self, Pid), &'static str> {
+    pub fn locked(program: &Path, args: &[&str]) -> Result<(Self, Pid), &'static str> {
         if !is_root() {
             return Err("not root");
         }
-        let running = Self::spawn::<&str>(program, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let running = Self::spawn(program, args).unwrap_or_else(|error| panic!("{error}"));
         let pid = running.facts().first().and_then(|pid| pid.parse().ok());
         match pid {
             None | Some(0) => Err("no FUSE"),
