@@ -27,6 +27,10 @@ use crate::undo;
 /// map, which may be locked for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// So many places are looked at in each process; where there are more, as in a session with
+/// thousands of processes, its own mappings tell sooner.
+const FEW: usize = 32;
+
 /// Arenas of the session that a process has at these places, if one of their sites is live.
 fn live_arenas(
     memory: &Memory,
@@ -61,10 +65,13 @@ impl Child {
         let is_ours = |&start: &RuntimeAddr| {
             arena::read_header(&memory, start).is_some_and(|header| header.session == session)
         };
-        if !places.iter().any(is_ours) {
-            return Ok(None);
-        }
-        let arenas = live_arenas(&memory, places, session);
+        let own: Vec<RuntimeAddr> = if places.len() <= FEW {
+            places.iter().copied().filter(is_ours).collect()
+        } else {
+            let found = arena::find(&memory, &procs::mappings(pid)?).into_iter();
+            found.map(|(start, _)| start).filter(is_ours).collect()
+        };
+        let arenas = live_arenas(&memory, &own, session);
         Ok((!arenas.is_empty()).then_some(Self {
             pid,
             memory,
@@ -88,7 +95,8 @@ impl Child {
 
 /// What is known of a process without a look into its memory.
 enum Kinship {
-    Possible,
+    /// With its start time.
+    Possible(u64),
     None,
     /// It has ended, perhaps just now.
     Ended,
@@ -108,18 +116,18 @@ fn kinship(pid: Pid, programs: &[Program], began: u64) -> Kinship {
         return Kinship::None;
     }
     match procs::identity(pid) {
-        Ok(identity) if identity.start_time >= began => Kinship::Possible,
+        Ok(identity) if identity.start_time >= began => Kinship::Possible(identity.start_time),
         Ok(_) => Kinship::None,
         Err(_) => Kinship::Ended,
     }
 }
 
-/// Takes the probes out of all children; `known` processes are done already, `programs` are what
-/// the session's processes run.
+/// Takes the probes out of all children; `known` processes, by pid and start time, are done already,
+/// `programs` are what the session's processes run.
 pub(crate) fn restore_all(
     places: &[RuntimeAddr],
     session: [u64; 2],
-    known: &[Pid],
+    known: &HashSet<(Pid, u64)>,
     programs: &[Program],
     report: &mut Detached,
 ) {
@@ -142,9 +150,8 @@ pub(crate) fn restore_all(
                 continue;
             }
             match kinship(pid, programs, began) {
-                Kinship::Possible => {}
-                Kinship::None if known.contains(&pid) => {}
-                Kinship::None => continue,
+                Kinship::Possible(start) if !known.contains(&(pid, start)) => {}
+                Kinship::Possible(_) | Kinship::None => continue,
                 Kinship::Ended => {
                     vanished |= ended.insert(pid);
                     continue;
@@ -172,7 +179,7 @@ pub(crate) fn restore_all(
             let mut restored = restored.unwrap_or_else(|| Detached::stuck(pid));
             if !restored.failed.is_empty() {
                 failed.push(pid);
-            } else if !known.contains(&pid) {
+            } else {
                 restored.children = restored.processes;
             }
             report.add(restored);

@@ -17,7 +17,7 @@ use lancet_remote::RemoteError;
 
 use crate::attach::{Attached, Hold, may_pass};
 use crate::error::EngineError;
-use crate::many::{LATE, MOST_WORKERS};
+use crate::many::{LATE, MOST_WORKERS, bound};
 use crate::process::Process;
 use crate::recipe::Recipe;
 use crate::session::{Session, leaves_nothing};
@@ -275,13 +275,12 @@ fn part(done: Done) {
 
 impl Crew {
     fn gather(recipe: Arc<Recipe>) -> Result<Self, EngineError> {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             list: Mutex::default(),
             changed: Condvar::new(),
             recipe: Mutex::new(recipe),
             abandoned: Arc::default(),
-            bound: cpus,
+            bound: bound(),
         });
         let supervised = Arc::clone(&shared);
         std::thread::Builder::new()

@@ -203,9 +203,11 @@ impl Session {
         let processes = std::mem::take(&mut self.processes);
         let arenas = processes.iter().flat_map(|process| &process.arenas);
         let mut places: Vec<RuntimeAddr> = arenas.map(|arena| arena.start).collect();
-        let known: Vec<Pid> = processes.iter().map(|process| process.pid).collect();
+        let pids: Vec<Pid> = processes.iter().map(|process| process.pid).collect();
+        let known = processes.iter().map(|p| (p.pid, p.identity.start_time));
+        let known = known.collect();
         let restored = many::each(processes, STUCK, move |process| restore(process, session));
-        for (&pid, restored) in known.iter().zip(restored) {
+        for (pid, restored) in pids.into_iter().zip(restored) {
             report.add(restored.unwrap_or_else(|| Detached::stuck(pid)));
         }
         places.sort_unstable();

@@ -57,6 +57,13 @@ impl<I, T> State<I, T> {
     }
 }
 
+/// How many work at a time. Each keeps two CPUs busy, its own and that of the thread which it has
+/// make system calls; more would only make the stops longer.
+pub(crate) fn bound() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (cpus / 2).max(1)
+}
+
 /// What became of each item, in their order. `None`: the work was at it for all of `patience`; it
 /// goes on there, and its result is dropped. A thread that panics gives no result either.
 pub(crate) fn each<I, T, F>(items: Vec<I>, patience: Duration, work: F) -> Vec<Option<T>>
@@ -65,7 +72,7 @@ where
     T: Send + 'static,
     F: Fn(I) -> T + Send + Sync + 'static,
 {
-    let bound = std::thread::available_parallelism().map_or(1, usize::from);
+    let bound = bound();
     let work = Arc::new(work);
     let results = items.iter().map(|_| None).collect();
     let shared = Arc::new(Shared {

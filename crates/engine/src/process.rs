@@ -37,7 +37,7 @@ pub(crate) struct Process {
     /// writer: the session, when it ends / reader: whoever works on the process / Relaxed: it only
     /// shortens what would end anyway
     pub(crate) abandoned: Arc<AtomicBool>,
-    identity: Identity,
+    pub(crate) identity: Identity,
     pidfd: OwnedFd,
     journal: Arc<Journal>,
     record: usize,

@@ -3,13 +3,15 @@
 //! First the counters are switched off in all regions, which needs no right and reaches every
 //! process at once; then text is restored, process by process, as soon as each can be stopped.
 
+use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lancet_abi::layout::MAX_REGION;
-use lancet_abi::units::RuntimeAddr;
+use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_abi::{Layout, Shared};
+use lancet_procs as procs;
 use lancet_remote::journal::{Journal, ProcessRecord};
 use lancet_remote::{Memory, RemoteError, file_name};
 
@@ -36,20 +38,22 @@ pub(crate) fn after_death(journal: &Arc<Journal>, patience: Duration) -> usize {
     let session = journal.session();
     let mut report = Detached::default();
     let mut entries = Vec::new();
-    let mut known = Vec::new();
+    let mut pids = Vec::new();
+    let mut known = HashSet::new();
     let mut places: Vec<RuntimeAddr> = Vec::new();
     for (index, record) in journal.processes().enumerate() {
-        if let Some((pid, _, _)) = record.process() {
+        if let Some((pid, pidfd, _)) = record.process() {
             places.extend(record.arenas().iter().map(|a| a.0));
             entries.push(index);
-            known.push(pid);
+            pids.push(pid);
+            known.extend(identity(pid, pidfd));
         }
     }
     let of_threads = Arc::clone(journal);
     let restored = many::each(entries, patience, move |index| {
         restore(of_threads.entry(index), session)
     });
-    for (&pid, restored) in known.iter().zip(restored) {
+    for (pid, restored) in pids.into_iter().zip(restored) {
         report.add(restored.unwrap_or_else(|| Detached::stuck(pid)));
     }
     places.sort_unstable();
@@ -95,6 +99,15 @@ fn restore(record: &ProcessRecord, session: [u64; 2]) -> Detached {
     }
     record.finish();
     report
+}
+
+/// A process's pid and start time, while it lives.
+fn identity(pid: Pid, pidfd: i32) -> Option<(Pid, u64)> {
+    let start_time = procs::identity(pid).ok()?.start_time;
+    let mut polled = [sys::readable(pidfd)];
+    sys::poll(&mut polled, Some(Duration::ZERO));
+    // A descriptor that is not open says so here too.
+    (polled[0].revents == 0).then_some((pid, start_time))
 }
 
 /// Writes the off switch of a region's file.
