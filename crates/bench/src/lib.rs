@@ -9,6 +9,7 @@
 //! - [`hit`]: all engines in interleaved rounds, and the table of the results;
 //! - [`attach`]: what attaching and detaching take, to many processes, of many probes, with many
 //!   threads;
+//! - [`fork`]: what fork() takes on the host while probes come and go;
 //! - [`list`]: what a list of all processes costs;
 //! - [`stats`]: medians and spreads.
 //!
@@ -20,6 +21,7 @@
 pub mod attach;
 pub mod engine;
 pub mod error;
+pub mod fork;
 pub mod hit;
 pub mod kernel;
 pub mod list;
@@ -30,4 +32,4 @@ pub mod trigger;
 pub use engine::{Attachment, Bare, Engine};
 pub use error::Error;
 pub use kernel::{Kernel, Method};
-pub use trigger::{ThreadSample, Trigger, run_trigger};
+pub use trigger::{ForkSample, ThreadSample, Trigger, run_trigger};

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use lancet_abi::units::Pid;
 use lancet_bench::attach;
+use lancet_bench::fork;
 use lancet_bench::hit::{self, Options};
 use lancet_bench::trigger::{TRIGGER_ARGUMENT, targets};
 use lancet_bench::{Attachment, Bare, Engine, Error, Kernel, Method, Trigger, run_trigger};
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
         return run_trigger(args);
     }
     let exe = env::current_exe().expect("the running test has a path");
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 10] = [
         ("trigger_calls_in_threads", trigger_calls_in_threads),
         ("unknown_functions_are_named", unknown_functions_are_named),
         (
@@ -36,12 +37,25 @@ fn main() -> ExitCode {
         ("a_run_that_fails_detaches", a_run_that_fails_detaches),
         ("a_crowd_calls_together", a_crowd_calls_together),
         ("attach_counts_for_itself", attach_counts_for_itself),
+        ("forks_beside_engines", forks_beside_engines),
     ];
-    let filter = env::args()
-        .skip(1)
-        .find(|arg| !arg.starts_with('-'))
-        .unwrap_or_default();
-    for (name, test) in tests.iter().filter(|(name, _)| name.contains(&filter)) {
+    // What the runners of tests ask of a harness: `--list` (with `--ignored`: of those there are none),
+    // or one name with `--exact`.
+    let args: Vec<String> = env::args().skip(1).collect();
+    let given = |flag: &str| args.iter().any(|arg| arg == flag);
+    if given("--list") {
+        for (name, _) in tests.iter().filter(|_| !given("--ignored")) {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let filter = args.iter().find(|arg| !arg.starts_with('-'));
+    let is_wanted = |name: &str| match filter {
+        None => !given("--ignored"),
+        Some(wanted) if given("--exact") => name == wanted,
+        Some(part) => name.contains(part),
+    };
+    for (name, test) in tests.iter().filter(|(name, _)| is_wanted(name)) {
         println!("test {name}");
         test(&exe);
     }
@@ -292,6 +306,50 @@ fn attach_counts_for_itself(exe: &Path) {
     for entry in std::fs::read_dir(std::env::temp_dir()).unwrap() {
         let entry = entry.unwrap().file_name();
         assert!(!entry.to_string_lossy().starts_with(&name), "{entry:?}");
+    }
+}
+
+/// Forks are timed in every scenario, with and without an engine; one that counts nothing is called
+/// wrong where the calls are known, and left out where the target calls by itself.
+fn forks_beside_engines(exe: &Path) {
+    let scenario = |target, probes| fork::Scenario { target, probes };
+    let options = fork::Options {
+        scenarios: vec![
+            scenario(fork::Target::Idle, 2),
+            scenario(fork::Target::Mapping(1 << 20), 1),
+            scenario(fork::Target::Forking, 1),
+        ],
+        rounds: 1,
+        window: std::time::Duration::from_millis(20),
+        ..fork::Options::quick(exe.to_owned())
+    };
+    let mut engines: Vec<Box<dyn Engine>> = vec![
+        Box::new(Bare),
+        Box::new(Counted),
+        Box::new(Kernel::new(Method::Perf)),
+    ];
+    let mut text = Vec::new();
+    let rows = fork::run(&mut engines, &options, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.contains("# counted is left out of forking, 1 probe: nothing is counted"),
+        "{text}"
+    );
+    let of = |engine: &str| rows.iter().filter(|row| row.engine == engine).count();
+    assert_eq!((of("bare"), of("counted")), (3, 2), "{text}");
+    let kernel_is_there = rustix::process::geteuid().is_root() && !text.contains("# kernel-perf");
+    assert_eq!(
+        of("kernel-perf"),
+        if kernel_is_there { 3 } else { 0 },
+        "{text}"
+    );
+    for row in &rows {
+        assert!(row.forks > 0 && row.p999_us.median > 0.0, "{}", row.text());
+        assert!(row.longest_us.most >= row.p999_us.most, "{}", row.text());
+        assert_eq!(row.own_p999_us.is_some(), row.test.starts_with("forking"));
+        assert_eq!(row.exact(), row.engine != "counted", "{}", row.text());
+        assert_eq!(row.attaches > 0, row.engine != "bare", "{}", row.text());
+        assert_eq!(row.times_idle.is_some(), row.engine != "bare");
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use lancet_abi::units::Pid;
-use lancet_bench::{Attachment, Bare, Engine, Kernel, Method, attach, hit, list, script};
+use lancet_bench::{Attachment, Bare, Engine, Kernel, Method, attach, fork, hit, list, script};
 use lancet_engine::{Binary, Consumer, ProbeId, Session, State, Tracer, launch, sites};
 use lancet_symbols::{Pattern, Target};
 
@@ -16,7 +16,7 @@ pub(crate) fn bench(options: BenchOptions) -> Result<u8> {
     match options.what {
         Bench::Ps => return lists(&options),
         Bench::Script => return scripts(&options),
-        Bench::Hit | Bench::Attach => {}
+        Bench::Hit | Bench::Attach | Bench::Fork => {}
     }
     let code = launch(None, move |tracer| match run(&options, &tracer) {
         Ok(exact) => u8::from(!exact),
@@ -86,6 +86,16 @@ fn run(options: &BenchOptions, tracer: &Arc<Tracer>) -> Result<bool> {
             settings.json = options.json;
             let rows = attach::run(&mut engines, &settings, out)?;
             Ok(rows.iter().all(attach::Row::exact))
+        }
+        Bench::Fork => {
+            let mut settings = if options.quick {
+                fork::Options::quick(exe)
+            } else {
+                fork::Options::new(exe)
+            };
+            settings.json = options.json;
+            let rows = fork::run(&mut engines, &settings, out)?;
+            Ok(rows.iter().all(fork::Row::exact))
         }
         Bench::Ps | Bench::Script => Ok(true),
     }

@@ -128,6 +128,8 @@ pub(crate) enum Bench {
     Hit,
     /// Attaching and detaching: many processes, many probes, many threads
     Attach,
+    /// fork() on the host and in the target while probes come and go
+    Fork,
     /// Lists of processes: ps, alone, served; one client and many
     Ps,
     /// Hits of scripts, beside bpftrace

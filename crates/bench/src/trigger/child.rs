@@ -12,7 +12,7 @@ use lancet_abi::units::Pid;
 use rustix::thread::ClockId;
 
 use super::crowd::Crowd;
-use super::{ThreadSample, targets};
+use super::{ThreadSample, forks, targets};
 
 /// Calls between two looks at the stop flag: enough that the look costs nothing, few enough that
 /// the slowest probe (tens of microseconds) still lets go within milliseconds.
@@ -56,6 +56,14 @@ fn serve(orders: &mut dyn BufRead, answers: &mut dyn Write) -> io::Result<()> {
             answers.flush()?;
             continue;
         }
+        if let Some(function) = order.strip_prefix("forks ") {
+            answer_forks(function, answers)?;
+            continue;
+        }
+        // It ended the forks, which are answered for by now.
+        if order == "stop" {
+            continue;
+        }
         match obey(&order) {
             Ok(samples) => {
                 for ThreadSample {
@@ -73,6 +81,24 @@ fn serve(orders: &mut dyn BufRead, answers: &mut dyn Write) -> io::Result<()> {
         answers.flush()?;
     }
     Ok(())
+}
+
+/// Forks until the next order, which is not read here.
+fn answer_forks(function: &str, answers: &mut dyn Write) -> io::Result<()> {
+    let index = targets::NAMED
+        .iter()
+        .position(|(name, _)| *name == function);
+    match index.map(forks::until_ordered) {
+        None => writeln!(answers, "error unknown")?,
+        Some(Err(error)) => writeln!(answers, "error fork: {error}")?,
+        Some(Ok(sample)) => {
+            let [median, p999, longest] =
+                [sample.median, sample.p999, sample.longest].map(|time| time.as_nanos());
+            writeln!(answers, "forks {} {median} {p999} {longest}", sample.forks)?;
+            writeln!(answers, "done")?;
+        }
+    }
+    answers.flush()
 }
 
 /// Orders about a crowd or about threads that stay; `None` when it is another one.
@@ -98,6 +124,10 @@ fn obey_for_many(order: &str, crowd: &mut Option<Crowd>) -> Option<Result<Vec<Pi
         }),
         ["hold", "sleeping", count] => number(count).map(|count| hold(count, thread::park)),
         ["hold", "running", count] => number(count).map(|count| hold(count, std::hint::spin_loop)),
+        ["hold", "mapping", bytes] => number(bytes).map(|bytes| {
+            thread::spawn(move || forks::map_and_unmap(bytes));
+            Vec::new()
+        }),
         _ => return None,
     };
     Some(all)

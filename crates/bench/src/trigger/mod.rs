@@ -10,6 +10,8 @@
 //! | `calls FUNCTION THREADS CALLS` | the same, with exactly this many calls in each thread |
 //! | `crowd COUNT` | `member PID` for each of so many processes that it forked, then `done` |
 //! | `each FUNCTION CALLS` | `done` when the crowd has obeyed as many such orders as it has members |
+//! | `forks FUNCTION`, later `stop` | `forks COUNT MEDIAN_NS P999_NS LONGEST_NS` of the forks between the two, then `done`; FUNCTION is called before each |
+//! | `hold mapping BYTES` | `done` when a thread has begun to map and unmap so much for ever |
 //! | `hold sleeping COUNT`, `hold running COUNT` | `done` when so many threads have begun, which stay |
 //! | (closes the pipe) | ends, the crowd too |
 //!
@@ -17,6 +19,7 @@
 
 mod child;
 mod crowd;
+mod forks;
 mod sys;
 pub mod targets;
 
@@ -24,6 +27,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use lancet_abi::units::Pid;
 
@@ -42,6 +46,19 @@ pub struct ThreadSample {
     pub cpu_ns: u64,
     /// Time from when the first thread began until this one ended, in nanoseconds.
     pub wall_ns: u64,
+}
+
+/// What forking in a loop showed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ForkSample {
+    /// How many.
+    pub forks: u64,
+    /// What half of them took at most.
+    pub median: Duration,
+    /// What all but one in a thousand took at most.
+    pub p999: Duration,
+    /// What the longest took.
+    pub longest: Duration,
 }
 
 /// A running trigger; dropping it ends the child.
@@ -197,6 +214,36 @@ impl Trigger {
         self.lines(&format!("hold {what} {count}")).map(drop)
     }
 
+    /// Starts a thread that maps so many bytes with all their pages, unmaps them and begins anew.
+    ///
+    /// # Errors
+    /// When the trigger has died.
+    pub fn hold_mapping(&mut self, bytes: u64) -> Result<(), Error> {
+        self.lines(&format!("hold mapping {bytes}")).map(drop)
+    }
+
+    /// Has the trigger fork in a loop, and call `function` before each fork, until
+    /// [`end_forks`](Self::end_forks). It must have one thread.
+    ///
+    /// # Errors
+    /// When the trigger has died.
+    pub fn begin_forks(&mut self, function: &str) -> Result<(), Error> {
+        self.send(&format!("forks {function}"))
+    }
+
+    /// Ends what [`begin_forks`](Self::begin_forks) has begun.
+    ///
+    /// # Errors
+    /// When there is no such function, a process can't be made, or the trigger has died.
+    pub fn end_forks(&mut self) -> Result<ForkSample, Error> {
+        let lines = self.lines("stop")?;
+        let sample = lines.first().and_then(|line| ForkSample::read(line));
+        sample.ok_or_else(|| Error::Protocol {
+            pid: self.pid,
+            line: lines.join(" "),
+        })
+    }
+
     /// The answer's lines before `done`.
     fn lines(&mut self, order: &str) -> Result<Vec<String>, Error> {
         self.send(order)?;
@@ -297,6 +344,20 @@ impl Trigger {
             source,
         })?;
         Ok(line.trim_end().to_owned())
+    }
+}
+
+impl ForkSample {
+    /// Reads the trigger's answer.
+    fn read(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("forks ")?.split(' ');
+        let mut number = || words.next()?.parse().ok();
+        Some(Self {
+            forks: number()?,
+            median: Duration::from_nanos(number()?),
+            p999: Duration::from_nanos(number()?),
+            longest: Duration::from_nanos(number()?),
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The system calls that make and end a crowd's members.
+//! The system calls that make and end processes, and that keep a memory map busy.
 
 use std::io;
 
@@ -20,6 +20,38 @@ pub(super) fn fork() -> io::Result<Option<Pid>> {
 pub(super) fn end_with_parent() {
     // SAFETY: this option takes a signal's number and no pointer.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// Whether something can be read from standard input, its end included.
+pub(super) fn input_is_there() -> bool {
+    let mut input = libc::pollfd {
+        fd: 0,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one pollfd, which outlives the call.
+    unsafe { libc::poll(&raw mut input, 1, 0) != 0 }
+}
+
+/// Maps so many bytes, all pages at once, and unmaps them.
+pub(super) fn populate(length: usize) -> io::Result<()> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice, which nobody else knows of when
+    // it is unmapped.
+    unsafe {
+        let memory = libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_POPULATE,
+            -1,
+            0,
+        );
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::munmap(memory, length);
+    }
+    Ok(())
 }
 
 /// Ends the process without running what belongs to its parent.
