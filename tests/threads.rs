@@ -386,3 +386,21 @@ fn a_thread_in_a_long_system_call_is_waited_for() {
     untouched(&running, "hardstop");
     let _ = running.finish_ok();
 }
+
+/// One thread is hardly ever out of a long system call: the stop has to wait for it there, since no
+/// moment chosen by chance is a good one.
+#[test]
+fn a_thread_that_goes_from_one_long_call_into_the_next() {
+    let file = target("hardstop");
+    let mut running = Running::start("hardstop", &[]);
+    assert_eq!(running.ask("forever 512"), "populating");
+    let mut due = 0;
+    for _ in 0..rounds(3) {
+        let session = counting(&running, &[probe(&file, "hardstop_function")]);
+        due += 10;
+        assert_eq!(running.ask("call 10"), format!("calls {due}"));
+        assert_eq!(session.stop().row("hardstop_function"), 10);
+        untouched(&running, "hardstop");
+    }
+    let _ = running.finish_ok();
+}

@@ -1,8 +1,9 @@
 // cc: -O2 -g -pthread
 // hardstop: threads that can't be stopped at once. At `vfork` a child of vfork stays until the next
 // line, and its parent in the call; at `populate N` a thread maps 64 MB of filled pages N times, a
-// single call of many milliseconds each, and calls hardstop_function between. Answers: `staying`,
-// then `calls N`; `populating`, then at the end `calls N`.
+// single call of many milliseconds each, and calls hardstop_function between. `forever MEGABYTES`: a
+// thread does nothing but map and unmap so much, so that it is hardly ever out of a system call.
+// Answers: `staying`, then `calls N`; `populating`, then at the end `calls N`.
 #include "target.h"
 #include <pthread.h>
 #include <sys/mman.h>
@@ -28,6 +29,15 @@ static void *populate(void *argument) {
     return NULL;
 }
 
+static void *populate_forever(void *megabytes) {
+    const size_t size = (size_t)megabytes << 20;
+    for (;;) {
+        char *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        CHECK(pages != MAP_FAILED, "no memory");
+        munmap(pages, size);
+    }
+}
+
 int main(void) {
     long number;
     say("ready %d", getpid());
@@ -47,6 +57,11 @@ int main(void) {
             pthread_create(&thread, NULL, populate, (void *)number);
             say("populating");
             pthread_join(thread, NULL);
+        } else if (!strcmp(order, "forever")) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, populate_forever, (void *)number);
+            say("populating");
+            continue;
         } else {
             for (long i = 0; i < number; i++)
                 call(i);

@@ -222,6 +222,12 @@ fn last_born() -> Option<String> {
     text.split_whitespace().last().map(str::to_owned)
 }
 
+/// How often all threads are asked for before the attempt is given up: the first time, and each time
+/// that one which was late has come.
+const AMBUSHES: usize = 4;
+/// How often it is looked whether one has come; it is held up for so long more.
+const LOOK: Duration = Duration::from_micros(200);
+
 struct Collector {
     pid: Pid,
     sharers: Vec<Pid>,
@@ -301,17 +307,21 @@ impl Collector {
     }
 
     fn interrupt_all(&mut self, from: usize) {
-        self.first_interrupt.get_or_insert_with(Instant::now);
+        if from < self.seized.len() {
+            self.first_interrupt.get_or_insert_with(Instant::now);
+        }
         for &(_, tid) in &self.seized[from..] {
             // A thread that has ended meanwhile is noticed when it is waited for.
             let _ = sys::interrupt(tid);
         }
     }
 
-    /// Collects the arrivals of `seized[from..]`; the first late one is returned.
-    fn collect(&mut self, from: usize, budget: StopBudget) -> Result<Option<Tid>, RemoteError> {
+    /// Collects the arrivals of all that are seized; the first late one is returned.
+    fn collect(&mut self, budget: StopBudget) -> Result<Option<Tid>, RemoteError> {
         let start = self.first_interrupt.unwrap_or_else(Instant::now);
-        let mut waiting: Vec<(Pid, Tid)> = self.seized[from..].to_vec();
+        let has_come = |tid| self.arrived.iter().any(|thread| thread.tid == tid);
+        let seized = self.seized.iter().copied();
+        let mut waiting: Vec<(Pid, Tid)> = seized.filter(|&(_, tid)| !has_come(tid)).collect();
         let mut rounds = 0u32;
         loop {
             let mut late = Vec::new();
@@ -353,6 +363,70 @@ impl Collector {
         }
     }
 
+    /// Seizes and collects until no thread is new. The first late one is returned.
+    fn gather(&mut self, budget: StopBudget) -> Result<Option<Tid>, RemoteError> {
+        loop {
+            let from = self.seized.len();
+            let any = self.seize_new()?;
+            self.interrupt_all(from);
+            if let Some(late) = self.collect(budget)? {
+                return Ok(Some(late));
+            }
+            if !any {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Lets all go but those that are late, and waits until one of them arrives: it is held, and
+    /// the others, who run meanwhile, can be asked again.
+    ///
+    /// A thread that goes from one long system call into the next is nowhere else for long enough
+    /// to be met by chance. The stop that it was asked for waits for it between the two.
+    fn lie_in_wait(&mut self) -> Result<(), RemoteError> {
+        for thread in std::mem::take(&mut self.arrived) {
+            // One that was killed meanwhile must still be reaped, as those that are late.
+            if sys::detach(thread.tid, 0).is_ok() {
+                self.watch.released(thread.tid);
+                self.seized.retain(|&(_, tid)| tid != thread.tid);
+            }
+        }
+        self.known = self.seized.iter().map(|&(_, tid)| tid).collect();
+        self.sharers.clear();
+        self.first_interrupt = None;
+        let mut pause = Duration::from_micros(20);
+        while self.arrived.is_empty() && !self.seized.is_empty() {
+            for (pid, tid) in self.seized.clone() {
+                let ended = self.watch.was_reaped(tid)
+                    || match arrival(tid, &self.watch)
+                        .map_err(|e| RemoteError::ptrace(self.pid, tid, "wait", e))?
+                    {
+                        Arrival::Yes { group_stopped } => {
+                            if let Ok(registers) = undisturbed_registers(tid) {
+                                self.arrived.push(Thread {
+                                    tid,
+                                    pid,
+                                    registers,
+                                    group_stopped,
+                                });
+                            }
+                            false
+                        }
+                        Arrival::NotYet => false,
+                        Arrival::Ended => true,
+                    };
+                if ended {
+                    self.watch.released(tid);
+                    self.seized.retain(|&(_, of)| of != tid);
+                }
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOK);
+        }
+        self.first_interrupt = Some(Instant::now());
+        Ok(())
+    }
+
     /// Lets go of everything. Blocks while a late thread has not arrived: the kernel cannot
     /// detach a running thread, and only this thread may do it.
     fn release(&mut self) {
@@ -381,22 +455,17 @@ impl Stopped {
             watch: Watch::start(),
             first_interrupt: None,
         };
+        let mut tries = 1;
         loop {
-            let from = collector.seized.len();
-            let any = match collector.seize_new() {
-                Ok(any) => any,
-                Err(error) => {
-                    collector.interrupt_all(0);
-                    collector.release();
-                    return Err(error);
+            match collector.gather(budget) {
+                Ok(None) => break,
+                Ok(Some(_)) if tries < AMBUSHES => {
+                    tries += 1;
+                    if let Err(error) = collector.lie_in_wait() {
+                        collector.release();
+                        return Err(error);
+                    }
                 }
-            };
-            if !any {
-                break;
-            }
-            collector.interrupt_all(from);
-            match collector.collect(from, budget) {
-                Ok(None) => {}
                 Ok(Some(tid)) => {
                     let budget_us = budget.total(collector.known.len()).as_micros() as u64;
                     collector.release();
@@ -407,6 +476,7 @@ impl Stopped {
                     });
                 }
                 Err(error) => {
+                    collector.interrupt_all(0);
                     collector.release();
                     return Err(error);
                 }
