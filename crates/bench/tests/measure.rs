@@ -14,6 +14,7 @@ use lancet_bench::fork;
 use lancet_bench::hit::{self, Options};
 use lancet_bench::trigger::{TRIGGER_ARGUMENT, targets};
 use lancet_bench::{Attachment, Bare, Engine, Error, Kernel, Method, Trigger, run_trigger};
+use lancet_testkit::harness;
 
 /// A test, given this binary.
 type Test = fn(&Path);
@@ -39,23 +40,9 @@ fn main() -> ExitCode {
         ("attach_counts_for_itself", attach_counts_for_itself),
         ("forks_beside_engines", forks_beside_engines),
     ];
-    // What the runners of tests ask of a harness: `--list` (with `--ignored`: of those there are none),
-    // or one name with `--exact`.
     let args: Vec<String> = env::args().skip(1).collect();
-    let given = |flag: &str| args.iter().any(|arg| arg == flag);
-    if given("--list") {
-        for (name, _) in tests.iter().filter(|_| !given("--ignored")) {
-            println!("{name}: test");
-        }
-        return ExitCode::SUCCESS;
-    }
-    let filter = args.iter().find(|arg| !arg.starts_with('-'));
-    let is_wanted = |name: &str| match filter {
-        None => !given("--ignored"),
-        Some(wanted) if given("--exact") => name == wanted,
-        Some(part) => name.contains(part),
-    };
-    for (name, test) in tests.iter().filter(|(name, _)| is_wanted(name)) {
+    let wanted = harness::wanted(&tests.map(|(name, _)| name), &args);
+    for (name, test) in tests.iter().filter(|(name, _)| wanted.contains(name)) {
         println!("test {name}");
         test(&exe);
     }

@@ -91,7 +91,7 @@ pub(crate) fn map_arenas(
         room,
         original: Originals::read(process.pid, &mappings, page.into_iter()),
     };
-    let leftovers = leftovers(process, &mappings);
+    let leftovers = leftovers(process, &mappings, context.guardian);
     let stopped = hold.stop(process.pid)?;
     process.check_identity()?;
     let mut facts = facts(process, &stopped, hold);
@@ -172,8 +172,13 @@ fn file_at(mappings: &[Mapping], address: RuntimeAddr) -> String {
         .unwrap_or_default()
 }
 
-/// Arenas of sessions that have ended: inert, and unmapped when nothing refers to them.
-fn leftovers(process: &Process, mappings: &[Mapping]) -> Vec<undo::FoundArena> {
+/// Arenas of sessions that have ended, those of this tracer among them: inert, and unmapped when
+/// nothing refers to them.
+fn leftovers(
+    process: &Process,
+    mappings: &[Mapping],
+    guardian: (i32, u64),
+) -> Vec<undo::FoundArena> {
     let places: Vec<RuntimeAddr> = arena::find(&process.memory, mappings)
         .into_iter()
         .map(|(start, _)| start)
@@ -183,7 +188,12 @@ fn leftovers(process: &Process, mappings: &[Mapping]) -> Vec<undo::FoundArena> {
         .into_iter()
         // An arena of a session that lives may be about to get its sites.
         .filter(|found| {
-            found.sites.iter().all(|s| !s.live) && !leftovers::in_session(&found.header)
+            let by_us = found.header.guardian == guardian;
+            let is_used = match by_us {
+                true => process.is_arena_used(found.start),
+                false => leftovers::in_session(&found.header),
+            };
+            !is_used && found.sites.iter().all(|s| !s.live)
         })
         .collect()
 }

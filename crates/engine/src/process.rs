@@ -200,6 +200,15 @@ impl Process {
         })
     }
 
+    /// Whether an arena of this process belongs to a session of this tracer that goes on.
+    pub(crate) fn is_arena_used(&self, start: RuntimeAddr) -> bool {
+        let is_its = |record: &ProcessRecord| {
+            record.process().is_some_and(|(pid, ..)| pid == self.pid)
+                && record.arenas().iter().any(|arena| arena.0 == start)
+        };
+        self.journal.processes().any(is_its)
+    }
+
     /// Its entry in the journal.
     pub(crate) fn record(&self) -> &ProcessRecord {
         self.journal.entry(self.record)

@@ -9,6 +9,7 @@
 //! may want to skip. Everything started here is ended when its value drops.
 
 pub mod error;
+pub mod harness;
 pub mod machine;
 pub mod oracle;
 pub mod process;
