@@ -92,9 +92,13 @@ pub(crate) fn map_arenas(
         original: Originals::read(process.pid, &mappings, page.into_iter()),
     };
     let leftovers = leftovers(process, &mappings, context.guardian);
-    let stopped = hold.stop(process.pid)?;
+    let mut held = Held {
+        stopped: Some(hold.stop(process.pid)?),
+        hold,
+        longest: Duration::ZERO,
+    };
     process.check_identity()?;
-    let mut facts = facts(process, &stopped, hold);
+    let mut facts = facts(process, held.stopped()?, hold);
     if !context.certain {
         facts.rseq = None;
     }
@@ -132,15 +136,77 @@ pub(crate) fn map_arenas(
             return Err(EngineError::Usage("too many arenas in one process"));
         }
         taken = with(taken, start, total);
-        let first = process.arenas.is_empty();
-        let unmapping = if first && !leftovers.is_empty() {
-            undo::unmapping_calls(&process.memory, &mappings, &stopped, &leftovers)
-        } else {
-            Vec::new()
-        };
-        map_one(process, context, &stopped, &unmapping, &spare, arena)?;
+        held.breathe(process)?;
+        map_one(process, context, &mut held, &spare, arena)?;
     }
-    Ok(stopped.held_for())
+    if !leftovers.is_empty() {
+        held.breathe(process)?;
+        unmap(process, &mut held, &mappings, &leftovers)?;
+    }
+    Ok(held.longest())
+}
+
+/// Unmaps what earlier sessions have left behind, as far as nothing refers to it.
+fn unmap(
+    process: &Process,
+    held: &mut Held,
+    mappings: &[Mapping],
+    leftovers: &[undo::FoundArena],
+) -> Result<(), EngineError> {
+    let Some(runner) = process.arenas.first() else {
+        return Ok(());
+    };
+    let stub = arena::stub_page(runner.start, runner.capacity);
+    let (memory, stopped) = (&process.memory, held.stopped()?);
+    let calls = undo::unmapping_calls(memory, mappings, stopped, leftovers);
+    if calls.is_empty() {
+        return Ok(());
+    }
+    let mut borrowed = Borrowed::from(stopped, memory, &process.record().stub)?;
+    for chunk in calls.chunks(lancet_remote::MOST_CALLS) {
+        borrowed.run(stub, chunk)?;
+    }
+    Ok(borrowed.give_back()?)
+}
+
+/// A process that stands still, again and again for a short while.
+///
+/// On a busy machine its thread has to wait for a CPU with each stub that it runs. Between two of
+/// them the process may run: nothing is half done there.
+struct Held {
+    /// None after a stop that failed.
+    stopped: Option<Stopped>,
+    hold: Hold,
+    /// Of the stops before this one.
+    longest: Duration,
+}
+
+/// A stop that has taken longer is ended where it may be, and another one begun.
+const LONG: Duration = Duration::from_millis(1);
+
+impl Held {
+    fn stopped(&self) -> Result<&Stopped, EngineError> {
+        let lost = EngineError::Usage("the process runs");
+        self.stopped.as_ref().ok_or(lost)
+    }
+
+    /// Lets the process run for a moment, if it has stood still for long.
+    fn breathe(&mut self, process: &Process) -> Result<(), EngineError> {
+        let is_long = |stopped: &Stopped| stopped.held_for() > LONG;
+        if matches!(self.hold, Hold::Held(..)) || !self.stopped.as_ref().is_some_and(is_long) {
+            return Ok(());
+        }
+        self.longest = self.longest();
+        self.stopped = None;
+        let again = process.patiently(|| Ok(self.hold.stop(process.pid)?))?;
+        self.stopped = Some(again);
+        process.check_identity()
+    }
+
+    fn longest(&self) -> Duration {
+        let now = self.stopped.as_ref().map(Stopped::held_for);
+        self.longest.max(now.unwrap_or_default())
+    }
 }
 
 /// The mappings with one more, which is about to be made.
@@ -222,14 +288,14 @@ struct Spare {
 fn map_one(
     process: &mut Process,
     context: &Context<'_>,
-    stopped: &Stopped,
-    unmapping: &[Call],
+    held: &mut Held,
     spare: &Spare,
     arena: Arena,
 ) -> Result<(), EngineError> {
     let room = &spare.room;
     let record = process.record();
-    let mut borrowed = Borrowed::from(stopped, &process.memory, &record.stub)?;
+    let borrowed = Borrowed::from(held.stopped()?, &process.memory, &record.stub)?;
+    let mut borrowed = borrowed.hurried();
     let first = process.arenas.is_empty();
     let runner = process.arenas.first().unwrap_or(&arena);
     let plan = Plan {
@@ -260,7 +326,16 @@ fn map_one(
         Err(_) => Ok(()),
     };
     let result = if first {
-        borrowed.run_in_slack(room.address, &code, context.guardian, register)?
+        match borrowed.run_in_slack(room.address, &code, context.guardian, register) {
+            Err(error @ RemoteError::Busy { .. }) => {
+                let made = |m: &Mapping| m.contains(arena.start);
+                if !procs::mappings(plan.pid)?.iter().any(made) {
+                    record.drop_last_arena();
+                }
+                return Err(error.into());
+            }
+            result => result?,
+        }
     } else {
         let result = borrowed.run(plan.stub, std::slice::from_ref(&code))?[0];
         register(result)?;
@@ -277,6 +352,9 @@ fn map_one(
             .write(plan.stub.plus(PATH), path.as_bytes())?;
         process.memory.write(plan.stub.plus(NAME), b"lancet\0")?;
     }
+    borrowed.give_back()?;
+    held.breathe(process)?;
+    let mut borrowed = Borrowed::from(held.stopped()?, &process.memory, &record.stub)?;
     let mut mapped = Vec::new();
     if let Some(error) = map_rest(
         process,
@@ -289,9 +367,6 @@ fn map_one(
         plan.take_back(&mut borrowed, &mapped, room, context.guardian);
         record.drop_last_arena();
         return Err(error);
-    }
-    for chunk in unmapping.chunks(lancet_remote::MOST_CALLS) {
-        borrowed.run(plan.stub, chunk)?;
     }
     borrowed.give_back()?;
     process.arenas.push(arena);

@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// it, it stops again before it has made a step.
 const LONGEST_PAUSE: u64 = 20_000;
 
+/// How long a [hurried](Borrowed::hurried) thread may wait for a CPU.
+const NO_STEP: Duration = Duration::from_millis(3);
+
 /// What a borrowed thread blocks, as the kernel shows it: all that can be blocked but SIGSTKFLT,
 /// which nobody sends. No program blocks just this, so whoever finds it knows that it is ours.
 pub const AWAY_MASK: u64 = {
@@ -43,6 +46,7 @@ pub struct Borrowed<'a> {
     away: Away,
     masked: bool,
     returned: bool,
+    hurried: bool,
 }
 
 /// The thread that is best moved: one that is not inside a system call that must be restarted.
@@ -82,7 +86,16 @@ impl<'a> Borrowed<'a> {
             },
             masked: false,
             returned: false,
+            hurried: false,
         })
+    }
+
+    /// A stub of which the thread has not made a step within a few milliseconds is given up: nothing
+    /// has been done, and the machine may be less busy later.
+    #[must_use]
+    pub fn hurried(mut self) -> Self {
+        self.hurried = true;
+        self
     }
 
     /// The borrowed thread.
@@ -184,7 +197,15 @@ impl<'a> Borrowed<'a> {
                     budget_us: PATIENCE.as_micros() as u64,
                 });
             }
-            if start.elapsed() > PATIENCE {
+            let taken = start.elapsed();
+            if self.hurried && now.rip == at.0 && taken > NO_STEP {
+                return Err(RemoteError::Busy {
+                    pid,
+                    tid,
+                    budget_us: NO_STEP.as_micros() as u64,
+                });
+            }
+            if taken > PATIENCE {
                 return Err(RemoteError::Stuck { pid, tid });
             }
         }
