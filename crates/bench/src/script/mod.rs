@@ -11,12 +11,14 @@ use serde_json::json;
 use crate::Trigger;
 use crate::attach::PrivateCopy;
 use crate::stats::Summary;
+use crate::trigger::targets;
 use tool::{Attached, Tool};
 
 /// What is called: an ordinary function's first instruction.
 const FUNCTION: &str = "uprobe_target_push";
 
-/// One program; `SITE` is the function.
+/// One program; `SITE` is the function, `TEXT` how far behind it a text lies: what lies at other
+/// addresses may hold a line's end.
 struct Case {
     name: &'static str,
     program: &'static str,
@@ -51,7 +53,7 @@ const CASES: [Case; 10] = [
     case("nsecs", "uprobe:SITE { @ = count(); @last = nsecs; }"),
     case(
         "@[str(V)] = count()",
-        "uprobe:SITE { @[str(reg(\"sp\"), 16)] = count(); }",
+        "uprobe:SITE { @[str(reg(\"ip\") + TEXT, 16)] = count(); }",
     ),
     case(
         "@m[tid] = V; delete(@m[tid])",
@@ -195,6 +197,7 @@ fn measure(case: &Case, tool: &Tool, options: &Options) -> anyhow::Result<Row> {
     let mut probed = Trigger::spawn(copy.path())?;
     let site = format!("{}:{FUNCTION}", copy.path().display());
     let program = case.program.replace("SITE", &site);
+    let program = program.replace("TEXT", &targets::TEXT_BEHIND_PUSH.to_string());
     let attached = Attached::start(tool, probed.pid(), &program)?;
     let mut added = Vec::new();
     let mut calls = 0;

@@ -44,6 +44,13 @@ global_asm!(
     uprobe_target uprobe_target_ret
     ret
     .size uprobe_target_ret, . - uprobe_target_ret
+
+    .globl uprobe_target_text
+    .type uprobe_target_text, @object
+    .p2align 4
+    uprobe_target_text:
+    .asciz "fifteen letters"
+    .size uprobe_target_text, . - uprobe_target_text
     .p2align 4
 
     .popsection
@@ -113,6 +120,8 @@ unsafe extern "C" {
     safe fn uprobe_target_nop5();
     safe fn uprobe_target_push();
     safe fn uprobe_target_ret();
+    #[cfg(test)]
+    safe static uprobe_target_text: [u8; 16];
     safe static uprobe_many_table: [extern "C" fn() -> u32; MANY_COUNT];
 }
 
@@ -123,6 +132,9 @@ pub const NAMED: [(&str, extern "C" fn()); 4] = [
     ("uprobe_target_push", uprobe_target_push),
     ("uprobe_target_ret", uprobe_target_ret),
 ];
+
+/// So many bytes behind `uprobe_target_push` lies a text, for scripts that read one.
+pub const TEXT_BEHIND_PUSH: usize = 32;
 
 /// Symbols of the thousand functions, in the order in which they are called.
 #[must_use]
@@ -165,6 +177,14 @@ mod tests {
         assert_eq!(names.len(), MANY_COUNT);
         assert_eq!(names[0], "uprobe_many_0000");
         assert_eq!(names[999], "uprobe_many_0999");
+    }
+
+    #[test]
+    fn the_text_is_where_scripts_look_for_it() {
+        let push = uprobe_target_push as *const () as usize;
+        let text = uprobe_target_text.as_ptr() as usize;
+        assert_eq!(text - push, TEXT_BEHIND_PUSH);
+        assert_eq!(&uprobe_target_text, b"fifteen letters\0");
     }
 
     #[test]
