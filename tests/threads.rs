@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use lancet_abi::units::Pid;
 use lancet_testkit::{Running, have, skip, target, text_equals_file, thread_count};
 use support::{Lancet, counting, eventually, lancet, probe, rounds, signal, told};
 
@@ -227,17 +228,40 @@ fn b128_any_thread_names_its_process() {
     let _ = running.finish_ok();
 }
 
+/// The last thread, under whose id /proc shows the process too.
+fn any_thread(running: &Running) -> Pid {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
+    let ids = tasks.map(|task| task.unwrap().file_name().to_string_lossy().parse().unwrap());
+    Pid(ids.max().unwrap())
+}
+
+/// Its first thread has ended: what the others share is to be seen through them only.
 #[test]
-fn b128_a_process_whose_first_thread_has_ended_is_refused_by_name() {
+fn b128_a_process_whose_first_thread_has_ended() {
     let file = target("crowd");
     let mut running = Running::spawn(&file, &["100", "gone"]).unwrap();
-    let pid = running.pid().to_string();
-    let refused = lancet(&["count", &probe(&file, "crowd_function"), "-p", &pid]);
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    let message = format!("process {pid} (crowd) cannot be probed: its first thread has ended");
-    assert!(refused.err.contains(&message), "{refused:?}");
-    running.ask("go 10");
-    let _ = running.finish_ok();
+    let tids = running.ask("tids");
+    let tid = tids.split(' ').nth(2).unwrap();
+    let what = probe(&file, "crowd_function");
+    for id in [running.pid().to_string(), tid.to_owned()] {
+        for _ in 0..rounds(2) {
+            let session = Lancet::start(&["count", &what, "-p", &id]);
+            running.ask("go 10");
+            assert_eq!(session.stop().row("crowd_function"), 1000, "{id}");
+            text_equals_file(any_thread(&running), "crowd").unwrap();
+        }
+    }
+    // All that map the file: it is among them.
+    let (_folder, copy) = support::private_copy("crowd");
+    let mut other = Running::spawn(&copy, &["10", "gone"]).unwrap();
+    let mut session = Lancet::spawn(&["count", "-v", &probe(&copy, "crowd_function")]);
+    assert!(session.says(&format!("process {}: ", other.pid())));
+    other.ask("go 10");
+    assert_eq!(session.stop().row("crowd_function"), 100);
+    text_equals_file(any_thread(&other), "crowd").unwrap();
+    let cleaned = lancet(&["clean", "--purge", "-p", &running.pid().to_string()]);
+    assert!(cleaned.status.success(), "{cleaned:?}");
+    drop((running.finish_ok(), other.finish_ok()));
 }
 
 #[test]

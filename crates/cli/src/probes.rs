@@ -29,7 +29,7 @@ fn same_root(pid: Pid) -> bool {
     let of = |path: String| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     let mounts = |pid: &str| lancet_procs::namespaces(Pid(pid.parse().unwrap_or(0))).ok();
     let own = std::process::id().to_string();
-    of(format!("/proc/{pid}/root")) == of("/".into())
+    of(format!("/proc/{}/root", lancet_procs::face(pid))) == of("/".into())
         && mounts(&pid.to_string()).map(|n| n.mount) == mounts(&own).map(|n| n.mount)
 }
 

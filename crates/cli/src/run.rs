@@ -69,7 +69,7 @@ pub(crate) fn process_of(id: i32) -> Result<i32> {
     if status.tgid != id {
         return process_of(status.tgid);
     }
-    if let Err(error) = std::fs::metadata(format!("/proc/{id}/root"))
+    if let Err(error) = std::fs::metadata(format!("/proc/{}/root", lancet_procs::face(Pid(id))))
         && error.kind() == std::io::ErrorKind::PermissionDenied
     {
         bail!(
@@ -77,13 +77,8 @@ pub(crate) fn process_of(id: i32) -> Result<i32> {
             status.name
         );
     }
-    if matches!(status.state, 'Z' | 'X') {
+    if matches!(status.state, 'Z' | 'X') && lancet_procs::face(Pid(id)) == Pid(id) {
         let name = status.name;
-        if status.threads > 1 {
-            bail!(
-                "process {id} ({name}) cannot be probed: its first thread has ended while others run, which is not supported yet"
-            );
-        }
         bail!("process {id} ({name}) has ended and waits for its parent (a zombie)");
     }
     Ok(id)

@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const PARTING: Duration = Duration::from_millis(200);
 /// How long processes that could not be stopped at once are waited for when all others are done:
 /// most were only on a busy machine.
-const GRACE: Duration = Duration::from_millis(300);
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What has become of a process that was to be attached.
 #[derive(Debug)]

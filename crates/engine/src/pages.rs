@@ -105,8 +105,10 @@ impl Originals {
 /// another file by now.
 fn file_of(pid: Pid, mapping: &Mapping) -> Option<File> {
     let exact = format!(
-        "/proc/{pid}/map_files/{:x}-{:x}",
-        mapping.start.0, mapping.end.0
+        "/proc/{}/map_files/{:x}-{:x}",
+        procs::face(pid),
+        mapping.start.0,
+        mapping.end.0
     );
     File::open(exact).ok().or_else(|| {
         let path = std::str::from_utf8(&mapping.path).ok()?;
@@ -136,7 +138,7 @@ fn merge_over_clean(pid: Pid, mappings: &[Mapping], ranges: Vec<(u64, u64)>) -> 
     const PRESENT: u64 = 1 << 63;
     const SWAPPED: u64 = 1 << 62;
     const FILE: u64 = 1 << 61;
-    let Ok(pagemap) = File::open(format!("/proc/{pid}/pagemap")) else {
+    let Ok(pagemap) = File::open(format!("/proc/{}/pagemap", procs::face(pid))) else {
         return ranges;
     };
     let clean = |from: u64, to: u64| {

@@ -85,7 +85,8 @@ fn unsupported(pid: Pid, status: &Status, why: &str) -> EngineError {
 }
 
 fn check_kind(pid: Pid, status: &Status) -> Result<(), EngineError> {
-    if matches!(status.state, 'Z' | 'X') {
+    let face = procs::face(pid);
+    if matches!(status.state, 'Z' | 'X') && face == pid {
         return Err(unsupported(
             pid,
             status,
@@ -112,7 +113,7 @@ fn check_kind(pid: Pid, status: &Status) -> Result<(), EngineError> {
         }
     }
     let mut header = [0u8; 5];
-    let exe = std::fs::File::open(format!("/proc/{pid}/exe"));
+    let exe = std::fs::File::open(format!("/proc/{face}/exe"));
     match exe.and_then(|f| std::os::unix::fs::FileExt::read_exact_at(&f, &mut header, 0)) {
         Ok(()) if header[4] != 2 => Err(unsupported(
             pid,

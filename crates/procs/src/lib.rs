@@ -51,7 +51,7 @@ pub use events::{Changes, Events};
 pub use files::{Bound, Calm};
 pub use identity::{Identity, identity, same};
 pub use index::{Entry, Index, Updated};
-pub use links::{FileId, Namespaces, exe, namespaces, root};
+pub use links::{FileId, Namespaces, exe, face, namespaces, root};
 pub use list::{ancestors, children, pids, tids};
 pub use maps::{
     Mapping, code_files, file_mappings, file_mappings_text, mapping_at, mappings, parse, shown_id,

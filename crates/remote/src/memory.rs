@@ -27,7 +27,7 @@ impl Memory {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .open(format!("/proc/{pid}/mem"))
+            .open(format!("/proc/{}/mem", lancet_procs::face(pid)))
             .map_err(|source| match source.raw_os_error() {
                 Some(libc::ENOENT | libc::ESRCH) => RemoteError::Gone { pid },
                 _ => RemoteError::Denied { pid, source },

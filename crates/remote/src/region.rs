@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lancet_abi::units::Pid;
+use lancet_procs::face;
 use rustix::fs::{
     AtFlags, Dir, FallocateFlags, FlockOperation, Mode, OFlags, ResolveFlags, fallocate, flock,
     fstat, fstatfs, open, openat, openat2, unlinkat,
@@ -80,7 +81,7 @@ fn in_root(root: &OwnedFd, path: &str, flags: OFlags, mode: Mode) -> rustix::io:
 /// the process's root and never out of it; a FIFO or device is not waited for.
 pub fn open_as_seen(pid: Pid, path: &std::path::Path) -> io::Result<File> {
     let root = open(
-        format!("/proc/{pid}/root"),
+        format!("/proc/{}/root", face(pid)),
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
@@ -100,7 +101,7 @@ pub fn open_as_seen(pid: Pid, path: &std::path::Path) -> io::Result<File> {
 #[must_use]
 pub fn remove_orphans(pid: Pid) -> usize {
     let root = open(
-        format!("/proc/{pid}/root"),
+        format!("/proc/{}/root", face(pid)),
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     );
@@ -178,7 +179,7 @@ impl RegionFile {
         record: &RegionRecord,
     ) -> Result<Self, RemoteError> {
         let root = open(
-            format!("/proc/{pid}/root"),
+            format!("/proc/{}/root", face(pid)),
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )
@@ -229,7 +230,7 @@ impl RegionFile {
             place: place.clone(),
             source,
         };
-        let path = format!("/proc/{pid}/fd/{number}");
+        let path = format!("/proc/{}/fd/{number}", face(pid));
         let file = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| failed(e.into()))?;
         if fstatfs(&file).map_err(|e| failed(e.into()))?.f_type != TMPFS {
