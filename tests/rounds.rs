@@ -12,19 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lancet_abi::units::Pid;
 use lancet_engine::{Binary, Consumer, Session, Tracer, launch, sites};
+use lancet_remote::trial;
 use lancet_symbols::{Pattern, Target};
 use lancet_testkit::{Running, fd_count, harness, smaps_summary, target, thread_count};
 use session::{Random, assert_untouched, rounds};
 
 type Test = fn(&Arc<Tracer>);
 
-const TESTS: [(&str, Test); 3] = [
+const TESTS: [(&str, Test); 4] = [
     ("b123_rounds_with_a_probe_elsewhere", b123_elsewhere),
     (
         "b123_rounds_with_a_probe_on_the_wrapper",
         b123_on_the_wrapper,
     ),
     ("rounds_leave_nothing", rounds_leave_nothing),
+    ("each_call_in_the_target_is_refused", each_call_is_refused),
 ];
 
 fn main() -> ExitCode {
@@ -161,6 +163,70 @@ fn seen(pid: Pid) -> [usize; 4] {
         fd_count(pid).expect("it lives"),
         thread_count(pid).expect("it lives"),
     ]
+}
+
+/// Whatever call of an attach or a detach the kernel refuses, the target is as it was, nobody hangs,
+/// and the next round is like any other.
+fn each_call_is_refused(tracer: &Arc<Tracer>) {
+    let program = target("hammer");
+    let hammer = Running::spawn(&program, &["2"]).expect("the target");
+    let pid = hammer.pid();
+    let binary = Binary::open(&program).expect("the target's program");
+    let libc = lancet_symbols::locate("libc", None).expect("libc");
+    let libc = Binary::open(&libc).expect("libc");
+    // Two files, which lie too far from each other for one arena.
+    let places: Vec<Place> = vec![(binary, "hammer_target"), (libc, "getpid")];
+    let mut random = Random::new(13);
+    for number in 0..3 {
+        round(
+            tracer,
+            pid,
+            &places,
+            &mut random,
+            &format!("before, {number}"),
+        );
+    }
+    let usual = seen(pid);
+    let masks = || -> Vec<String> {
+        let tasks = session::tasks(pid);
+        tasks
+            .iter()
+            .map(|task| session::status(task, "SigBlk"))
+            .collect()
+    };
+    let usual_masks = masks();
+    let (mut refused, mut failed) = (0, 0);
+    loop {
+        let when = format!("call {}", refused + 1);
+        let mut session = Session::open(tracer);
+        for (binary, function) in &places {
+            let found = sites(binary, &Target::Functions(Pattern::new(function)));
+            session
+                .register_sites(binary, found.expect("there is one"), Consumer::Count)
+                .expect("it can be probed");
+        }
+        trial::refuse(refused + 1);
+        if let Err(error) = session.attach(pid) {
+            let text = error.to_string();
+            assert!(text.contains("Function not implemented"), "{when}: {text}");
+            failed += 1;
+        }
+        let detached = session.detach();
+        assert!(detached.failed.is_empty(), "{when}: {detached:?}");
+        let over = trial::is_over();
+        trial::refuse(0);
+        assert_untouched(pid, &when);
+        assert_eq!(masks(), usual_masks, "{when}");
+        round(tracer, pid, &places, &mut random, &format!("after {when}"));
+        assert_eq!(seen(pid), usual, "after {when}");
+        if !over {
+            break;
+        }
+        refused += 1;
+    }
+    println!("{refused} calls, {failed} of them make an attach fail");
+    assert!(refused >= 12 && failed >= 6, "{refused} {failed}");
+    let _ = hammer.finish_ok();
 }
 
 /// After many rounds target and tracer are as after a few.

@@ -428,3 +428,71 @@ fn a_thread_that_goes_from_one_long_call_into_the_next() {
     }
     let _ = running.finish_ok();
 }
+
+/// The instructions of a function, by address, as objdump has them.
+fn instructions(file: &Path, function: &str) -> Option<Vec<String>> {
+    let only = format!("--disassemble={function}");
+    let listing = Command::new("objdump")
+        .args(["-d", &only])
+        .arg(file)
+        .output();
+    let listing = String::from_utf8_lossy(&listing.ok()?.stdout).into_owned();
+    let lines = listing.lines().filter_map(|line| line.split_once(":\t"));
+    Some(lines.map(|(at, _)| format!("0x{}", at.trim())).collect())
+}
+
+/// B026: what lies in a restartable sequence is refused, what follows it and its abort handler are not,
+/// and no addition to the counters is lost or made twice.
+#[test]
+fn b026_restartable_sequences_stay_whole() {
+    let file = target("restartable");
+    let Some(addresses) = instructions(&file, "restartable_add") else {
+        skip!("no objdump");
+    };
+    assert_eq!(addresses.len(), 17, "{addresses:?}");
+    let mut running = Running::start("restartable", &["3"]);
+    if running.facts()[0] == "0" {
+        skip!("threads have no rseq area here");
+    }
+    let pid = running.pid().to_string();
+    let mut args = vec!["count".to_owned(), "-v".to_owned(), "-p".to_owned(), pid];
+    args.extend(addresses.iter().map(|at| probe(&file, at)));
+    let mut session = Lancet::spawn(&args);
+    assert!(session.says("Attached "), "{:?}", session.end());
+    let answer = running.ask("go 200000");
+    let (sum, aborts) = answer.split_once(" aborts ").unwrap();
+    assert_eq!(sum, "sum 600000");
+    let ended = session.stop();
+    // From the load of the CPU's number to the store that ends the sequence.
+    for at in &addresses[2..10] {
+        let of = format!("refused {at}: ");
+        let why = ended.err.lines().find(|line| line.starts_with(&of));
+        let why = why.unwrap_or_else(|| panic!("{at} is not refused: {}", ended.err));
+        assert!(why.contains("restartable sequence"), "{why}");
+    }
+    let aborts: u64 = aborts.parse().unwrap();
+    let rows = ended.rows();
+    let of = |at: &String| {
+        let row = rows.iter().find(|(name, _)| name.ends_with(at.as_str()));
+        row.map_or(0, |(_, count)| *count)
+    };
+    assert_eq!(of(&addresses[10]), 600_000, "{rows:?}");
+    assert_eq!(of(&addresses[13]), aborts, "{rows:?}");
+    let mut due = 600_000;
+    for _ in 0..rounds(2) {
+        running.order("go 200000");
+        for _ in 0..3 {
+            let mut session = Lancet::spawn(&args);
+            assert!(session.says("Attached "), "{:?}", session.end());
+            session.stop();
+        }
+        due += 600_000;
+        let answer = running.line_within(support::PATIENCE).unwrap();
+        assert!(
+            answer.starts_with(&format!("sum {due} aborts ")),
+            "{answer}"
+        );
+    }
+    untouched(&running, "restartable");
+    let _ = running.finish_ok();
+}

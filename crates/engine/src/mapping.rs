@@ -164,7 +164,12 @@ fn unmap(
     }
     let mut borrowed = Borrowed::from(stopped, memory, &process.record().stub)?;
     for chunk in calls.chunks(lancet_remote::MOST_CALLS) {
-        borrowed.run(stub, chunk)?;
+        let results = borrowed.run(stub, chunk)?;
+        // What stays of an arena whose registry is gone is found by nobody any more.
+        let refused = chunk.iter().zip(results).filter(|(_, result)| *result < 0);
+        for (call, _) in refused {
+            borrowed.run(stub, std::slice::from_ref(call))?;
+        }
     }
     Ok(borrowed.give_back()?)
 }
@@ -425,6 +430,7 @@ fn map_rest(
         ],
     ));
     let results = borrowed.run(plan.stub, &calls)?;
+    close_again(borrowed, plan, &calls, &results)?;
     let mut failed = None;
     for (call, &result) in calls[..needed].iter().zip(&results) {
         match (
@@ -440,6 +446,30 @@ fn map_rest(
         }
     }
     Ok(failed.map(EngineError::from))
+}
+
+/// No descriptor stays: a close that was refused is asked for once more. (The others stand still, so
+/// that nobody can have got the same number.)
+fn close_again(
+    borrowed: &mut Borrowed<'_>,
+    plan: &Plan<'_>,
+    calls: &[Call],
+    results: &[i64],
+) -> Result<(), EngineError> {
+    for (call, &result) in calls.iter().zip(results) {
+        if call.number != libc::SYS_close || result >= 0 {
+            continue;
+        }
+        let descriptor = match call.arguments[0] {
+            Argument::Value(number) => number as i64,
+            Argument::Result(earlier) => results[earlier],
+        };
+        if descriptor >= 0 {
+            let close = Call::new(call.name, libc::SYS_close, &[descriptor as u64]);
+            borrowed.run(plan.stub, &[close])?;
+        }
+    }
+    Ok(())
 }
 
 /// How a process gets at the region.

@@ -28,5 +28,5 @@ pub use inject::{AWAY_MASK, Borrowed, checked};
 pub use memory::Memory;
 pub use region::{RegionFile, file_name, open_as_seen, remove_orphans};
 pub use stop::{StopBudget, Stopped, Thread};
-pub use stub::{Argument, Call, LOOK_BACK, MOST_CALLS, has_calls_ahead};
+pub use stub::{Argument, Call, LOOK_BACK, MOST_CALLS, has_calls_ahead, trial};
 pub use trailer::Trailer;

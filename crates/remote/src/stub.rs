@@ -23,6 +23,39 @@ pub enum Argument {
     Result(usize),
 }
 
+/// For tests of lancet: calls that the kernel refuses, so that what follows can be looked at.
+pub mod trial {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::Call;
+
+    /// No kernel knows it.
+    const UNKNOWN: i64 = 0xffff;
+
+    /// Calls until the refused one, that one included; 0: none is.
+    /// writer and reader: whoever encodes a stub / Relaxed: it orders nothing
+    static LEFT: AtomicU32 = AtomicU32::new(0);
+
+    /// Has the `number`th call from now on, counted from 1, answered by ENOSYS. 0: none.
+    pub fn refuse(number: u32) {
+        LEFT.store(number, Ordering::Relaxed);
+    }
+
+    /// Whether the call that was to be refused has been made.
+    #[must_use]
+    pub fn is_over() -> bool {
+        LEFT.load(Ordering::Relaxed) == 0
+    }
+
+    pub(super) fn number_of(call: &Call) -> i64 {
+        let one_less = |left: u32| left.checked_sub(1);
+        match LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) {
+            Ok(1) => UNKNOWN,
+            _ => call.number,
+        }
+    }
+}
+
 /// One system call.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -225,7 +258,7 @@ impl Stub {
                     }
                 }
             }
-            w.load(RAX, call.number as u64);
+            w.load(RAX, trial::number_of(call) as u64);
             w.system_call();
             if index + 1 < calls.len() {
                 w.copy(KEPT[index], RAX);
