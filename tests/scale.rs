@@ -5,7 +5,7 @@
 mod support;
 
 use lancet_testkit::{Running, skip, target, text_equals_file};
-use support::{Lancet, eventually, probe, signal};
+use support::{Lancet, eventually, probe, rounds, signal};
 
 fn stuck(how: &str) -> Running {
     Running::start("stuck", &[how])
@@ -183,7 +183,7 @@ fn a_crowd_is_counted_exactly_in_every_round() {
     let count = 40;
     let mut crowd: Vec<Running> = (0..count).map(|_| stuck("0")).collect();
     let pids: Vec<i32> = crowd.iter().map(|c| c.pid().0).collect();
-    for round in 1..=support::rounds(3) {
+    for round in 1..=rounds(3) {
         let mut session = counting_in("stuck", "stuck_function", &pids);
         assert!(session.says("Attached "));
         for member in &mut crowd {
@@ -195,6 +195,72 @@ fn a_crowd_is_counted_exactly_in_every_round() {
             text_equals_file(member.pid(), "stuck").unwrap();
         }
     }
+    for member in crowd {
+        drop(member.finish_ok());
+    }
+}
+
+/// The tracer's process, a child of the guardian.
+fn tracer(guardian: i32) -> Option<i32> {
+    let path = format!("/proc/{guardian}/task/{guardian}/children");
+    std::fs::read_to_string(path)
+        .ok()?
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Kills a process; false when it has ended before.
+fn kill(pid: i32) -> bool {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
+}
+
+/// B127: whoever does it is killed in the middle of the work on a crowd, with all its threads: before,
+/// while and after the probes come, and while they go. Nobody is left stopped, or with a probe.
+#[test]
+fn b127_a_crowd_outlives_its_tracer() {
+    let count = if rounds(0) > 0 { 200 } else { 40 };
+    let mut crowd: Vec<Running> = (0..count).map(|_| stuck("0")).collect();
+    let pids: Vec<i32> = crowd.iter().map(|c| c.pid().0).collect();
+    let (mut calls_due, mut times) = (0, Vec::new());
+    for round in 0..rounds(8) {
+        let mut session = counting_in("stuck", "stuck_function", &pids);
+        let guardian = session.pid();
+        eventually("there is a tracer", || tracer(guardian).is_some());
+        let victim = tracer(guardian).unwrap();
+        let attached = round % 4 >= 2;
+        if attached {
+            assert!(session.says("Attached "));
+        }
+        if round % 4 == 3 {
+            signal(guardian, "INT");
+        }
+        // At another moment each time; the attach of all takes some tens of milliseconds.
+        let pause = (round * 7919) % if attached { 20_000 } else { 120_000 };
+        std::thread::sleep(std::time::Duration::from_micros(pause));
+        let killed = std::time::Instant::now();
+        let is_late = !kill(victim);
+        let ended = session.end();
+        if !is_late {
+            times.push(killed.elapsed());
+        }
+        assert!(!ended.err.contains("keeps probes"), "{}", ended.err);
+        for member in &crowd {
+            text_equals_file(member.pid(), "stuck").unwrap();
+        }
+        calls_due += 3;
+        for member in &mut crowd {
+            assert_eq!(calls(&member.ask("call 3")), calls_due, "round {round}");
+        }
+    }
+    times.sort_unstable();
+    eprintln!(
+        "{count} processes restored after {:?} (median), {:?} (most)",
+        times.get(times.len() / 2),
+        times.last()
+    );
     for member in crowd {
         drop(member.finish_ok());
     }
