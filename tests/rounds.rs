@@ -261,11 +261,9 @@ fn rounds_leave_nothing(tracer: &Arc<Tracer>) {
     let (target_then, own_then, target_rss, own_rss) = after_few.expect("there were more rounds");
     assert_eq!(seen(pid), target_then, "after {most} rounds");
     let own_now = seen(own);
-    assert_eq!(
-        own_now[2..],
-        own_then[2..],
-        "the tracer, after {most} rounds"
-    );
+    assert_eq!(own_now[2], own_then[2], "descriptors, after {most} rounds");
+    // A worker may just have ended, or begun.
+    assert!(own_now[3] <= own_then[3] + 1, "{own_then:?} {own_now:?}");
     let rss = |pid| smaps_summary(pid).expect("it lives").rss_kib;
     assert!(rss(pid) <= target_rss + 256, "{target_rss} {}", rss(pid));
     assert!(rss(own) <= own_rss + 8192, "{own_rss} {}", rss(own));

@@ -59,6 +59,119 @@ fn a_process_that_cannot_be_stopped_is_pending_while_others_count() {
     }
 }
 
+/// A process alone is waited for, and Ctrl-C ends that.
+#[test]
+fn a_single_process_that_cannot_be_stopped_is_waited_for() {
+    let mut late = stuck("1");
+    let pids = [late.pid().0];
+    let pending = format!("lancet: process {} is pending", late.pid());
+    let mut session = counting_in("stuck", "stuck_function", &pids);
+    assert!(session.says(&pending));
+    signal(session.pid(), "INT");
+    let ended = session.end();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.err);
+    assert!(
+        ended.err.contains("was pending to the end"),
+        "{}",
+        ended.err
+    );
+    text_equals_file(late.pid(), "stuck").unwrap();
+
+    let mut session = counting_in("stuck", "stuck_function", &pids);
+    assert!(session.says(&pending));
+    assert_eq!(late.ask("call 7"), "calls 7");
+    assert_eq!(late.ask("release"), "released 1");
+    assert!(session.says("Attached "));
+    assert_eq!(late.ask("call 30"), "calls 37");
+    let ended = session.stop();
+    assert_eq!(ended.row("stuck_function"), 30, "{}", ended.err);
+    text_equals_file(late.pid(), "stuck").unwrap();
+    drop(late.finish_ok());
+}
+
+/// A control group that does not freeze anybody any more when it is dropped.
+struct Freezer(std::path::PathBuf);
+
+impl Freezer {
+    fn of(pid: i32) -> Option<Self> {
+        let name = format!("lancet-test-{pid}");
+        let folders = [
+            "/sys/fs/cgroup/freezer",
+            "/sys/fs/cgroup/unified",
+            "/sys/fs/cgroup",
+        ];
+        for folder in folders {
+            let group = std::path::Path::new(folder).join(&name);
+            if std::fs::create_dir(&group).is_err() {
+                continue;
+            }
+            let freezer = Self(group);
+            let moved = std::fs::write(freezer.0.join("cgroup.procs"), pid.to_string());
+            if moved.is_ok() && freezer.set(true) {
+                return Some(freezer);
+            }
+        }
+        None
+    }
+
+    /// By the old interface or the new one.
+    fn set(&self, frozen: bool) -> bool {
+        let old = self.0.join("freezer.state");
+        let (file, text) = match old.exists() {
+            true => (old, if frozen { "FROZEN" } else { "THAWED" }),
+            false => (self.0.join("cgroup.freeze"), if frozen { "1" } else { "0" }),
+        };
+        file.exists() && std::fs::write(file, text).is_ok()
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.set(false);
+        let parent = self.0.parent().unwrap().join("cgroup.procs");
+        let procs = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for pid in procs.lines() {
+            let _ = std::fs::write(&parent, pid);
+        }
+        let gone = || std::fs::remove_dir(&self.0).is_ok() || !self.0.exists();
+        eventually("the group is removed", gone);
+    }
+}
+
+/// A frozen process stays frozen, delays no other, and has its probes when it is thawed or at once.
+#[test]
+fn a_frozen_process_is_pending_or_probed_and_stays_frozen() {
+    let (mut cold, mut other) = (stuck("0"), stuck("0"));
+    let Some(freezer) = Freezer::of(cold.pid().0) else {
+        skip!("no control group that freezes can be made");
+    };
+    let pids = [cold.pid().0, other.pid().0];
+    let mut session = counting_in("stuck", "stuck_function", &pids);
+    assert!(session.says("Attached "));
+    let due = calls(&other.ask("call 5"));
+    // It is frozen still: an order is not obeyed.
+    cold.order("call 9");
+    let early = cold.line_within(std::time::Duration::from_millis(200));
+    assert!(early.is_err(), "{early:?}");
+    freezer.set(false);
+    assert_eq!(cold.line_within(support::PATIENCE).unwrap(), "calls 9");
+    // By now it has its probes, or gets them.
+    let state = || {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", cold.pid()));
+        maps.unwrap_or_default().contains("/.lancet-")
+    };
+    eventually("the probes come", state);
+    eventually("and count", || {
+        cold.ask("call 1").starts_with("calls ") && text_equals_file(cold.pid(), "stuck").is_err()
+    });
+    let ended = session.stop();
+    assert!(ended.row("stuck_function") >= due, "{}", ended.err);
+    for running in [cold, other] {
+        text_equals_file(running.pid(), "stuck").unwrap();
+        drop(running.finish_ok());
+    }
+}
+
 #[test]
 fn a_session_ends_while_a_process_is_pending() {
     let mut late = stuck("1");

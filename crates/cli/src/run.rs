@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use lancet_abi::units::Pid;
 use lancet_engine::{
-    Attached, Command, Consumer, Detached, Event, Kind, ProbeId, Refused, Session, State, Tracer,
-    launch,
+    Attached, Command, Consumer, Detached, EngineError, Event, Kind, ProbeId, Refused, Session,
+    State, Tracer, launch,
 };
 
 use crate::checks::Checks;
@@ -203,7 +203,7 @@ pub(crate) fn attach(
         if !scope::still_locked(&[pid])?.is_empty() {
             bail!("{}; try again later", scope::is_locked(pid));
         }
-        return Ok(vec![session.attach(pid)?]);
+        return attach_one(options, session, pid);
     }
     let named = !options.pids.is_empty();
     let (pids, denied) = if named {
@@ -245,6 +245,34 @@ pub(crate) fn attach(
         eprintln!();
     }
     Ok(attached)
+}
+
+/// Attaches to the one process that was named. While it is pending it is waited for: whoever waits for
+/// the line that tells of the probes can rely on them then.
+fn attach_one(options: &SessionOptions, session: &mut Session, pid: Pid) -> Result<Vec<Attached>> {
+    let mut states = session.attach_all(&[pid])?;
+    loop {
+        match states.pop() {
+            Some((_, State::Attached(one))) => return Ok(vec![one]),
+            Some((_, State::Failed(error))) => return Err(error.into()),
+            Some((_, state @ State::Pending)) if !options.quiet => say_state(pid, &state),
+            Some((_, State::Pending)) => {}
+            Some((_, State::NotMapped)) => {
+                let name = lancet_procs::status(pid)
+                    .map(|s| s.name)
+                    .unwrap_or_default();
+                return Err(EngineError::NotMapped { pid, name }.into());
+            }
+            Some((_, State::Gone)) => bail!("process {pid} has ended"),
+            Some((_, State::Unknown)) => {
+                bail!("process {pid} maps nothing: it is ending, or becoming another program")
+            }
+            None => match session.wait(None) {
+                Event::Time => states = session.news(),
+                _ => bail!("process {pid} was pending to the end: nothing was attached"),
+            },
+        }
+    }
 }
 
 /// What is to be said of a process that has no probes.

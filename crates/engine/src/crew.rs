@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use lancet_abi::units::Pid;
 use lancet_procs::{self as procs, ProcError};
-use lancet_remote::RemoteError;
+use lancet_remote::{RemoteError, StopBudget};
 
 use crate::attach::{Attached, Hold, may_pass};
 use crate::error::EngineError;
 use crate::many::{LATE, MOST_WORKERS, bound};
+use crate::patience;
 use crate::process::Process;
 use crate::recipe::Recipe;
 use crate::session::{Session, leaves_nothing};
@@ -26,6 +27,8 @@ use crate::undo;
 /// The pauses before a process is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long somebody else may trace a process before it is given up.
+const LOOK: Duration = Duration::from_millis(500);
 /// How long a session that ends waits for workers that are late.
 const PARTING: Duration = Duration::from_millis(200);
 /// How long processes that could not be stopped at once are waited for when all others are done:
@@ -75,10 +78,19 @@ struct Job {
     pid: Pid,
     /// Where it has been opened already.
     process: Option<Process>,
+    begun: Instant,
     due: Instant,
     pause: Duration,
     /// Whether it has not been tried yet.
     first: bool,
+}
+
+impl Job {
+    /// Whether somebody else traces it who does not only look, as another lancet does.
+    fn is_held_for_long(&self, error: &EngineError) -> bool {
+        let traced = matches!(error, EngineError::Remote(RemoteError::Traced { .. }));
+        traced && self.begun.elapsed() > LOOK
+    }
 }
 
 /// What a worker brings back.
@@ -229,13 +241,16 @@ impl Shared {
             Ok(mut process) => {
                 process.once = true;
                 process.abandoned = Arc::clone(&self.abandoned);
+                patience::widen(job.begun.elapsed());
                 let result = recipe.attach(&mut process, Hold::All);
+                StopBudget::widen(1);
                 process.once = false;
                 (Some(process), result)
             }
             Err(error) => (None, Err(error)),
         };
-        if result.as_ref().is_err_and(may_pass) && !self.abandoned.load(Ordering::Relaxed) {
+        let passes = |error: &EngineError| may_pass(error) && !job.is_held_for_long(error);
+        if result.as_ref().is_err_and(passes) && !self.abandoned.load(Ordering::Relaxed) {
             job.process = process;
             job.first = false;
             job.due = Instant::now() + job.pause;
@@ -343,6 +358,7 @@ impl Session {
             list.jobs.push_back(Job {
                 pid,
                 process: known.remove(&pid),
+                begun: now,
                 due: now,
                 pause: FIRST_PAUSE,
                 first: true,
@@ -374,6 +390,12 @@ impl Session {
         };
         let done = std::mem::take(&mut crew.0.list().done);
         self.welcome(done)
+    }
+
+    /// Whether there is something that [`news`](Self::news) would tell.
+    pub(crate) fn has_news(&self) -> bool {
+        let is_there = |crew: &Crew| !crew.0.list().done.is_empty();
+        self.crew.as_ref().is_some_and(is_there)
     }
 
     /// Processes that are still tried.

@@ -17,6 +17,13 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The longest pause.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Gives this thread's stops the budget of what has been tried for so long.
+pub(crate) fn widen(tried: Duration) {
+    if let Some(beyond) = tried.checked_sub(USUAL) {
+        StopBudget::widen((2 << beyond.as_secs().min(8)).min(MOST));
+    }
+}
+
 pub(crate) struct Patience<'a> {
     start: Instant,
     pause: Duration,
@@ -48,9 +55,7 @@ impl<'a> Patience<'a> {
         if tried >= LIMIT || self.abandoned.is_some_and(abandoned) {
             return false;
         }
-        if let Some(beyond) = tried.checked_sub(USUAL) {
-            StopBudget::widen((2 << beyond.as_secs().min(8)).min(MOST));
-        }
+        widen(tried);
         std::thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(PAUSE);
         true

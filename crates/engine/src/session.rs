@@ -295,6 +295,9 @@ impl Session {
 
     /// Waits for a signal, the end of command or targets, or a time.
     pub fn wait(&self, deadline: Option<std::time::Instant>) -> crate::guardian::Event {
+        if self.has_news() {
+            return crate::guardian::Event::Time;
+        }
         if !self.pending().is_empty() {
             // Whoever waits shall ask for news.
             let soon = std::time::Instant::now() + NEWS;
@@ -302,7 +305,9 @@ impl Session {
             return self.tracer.wait(Some(deadline), &[]);
         }
         let alive = self.pidfds();
-        if alive.is_empty() && !self.processes.is_empty() && self.tracer.command().is_none() {
+        // Those that were pending may have ended before there was a probe in them.
+        let some = !self.processes.is_empty() || self.crew.is_some();
+        if alive.is_empty() && some && self.tracer.command().is_none() {
             return crate::guardian::Event::TargetsEnded;
         }
         self.tracer.wait(deadline, &alive)
