@@ -1,7 +1,8 @@
 // cc: -O2 -g -pthread
 // syscalls: at `go N` makes N rounds of system calls through syscalls.S: getpid, fork, vfork and
 // clone whose children end with a status of their own, one execve in a forked child, and a read
-// that a handled signal without SA_RESTART interrupts, then one with SA_RESTART. Everything is
+// that a handled signal without SA_RESTART interrupts, then one with SA_RESTART; the same reads, and the
+// return from a handler, by a system call that a probe moves into its copy. Everything is
 // checked. Answer: `counts NAME=CALLS ...`, so far, of parent and children together.
 #include "target.h"
 #include <errno.h>
@@ -17,6 +18,7 @@ long b021_read(int, void *, size_t);
 long b021_clone(unsigned long, void *, void *, void *, void *);
 long b021_execve(const char *, char *const *, char *const *);
 long b021_five(void);
+void b021_restorer(void);
 
 static long *count;
 enum { GETPID, READ, FORK, VFORK, CLONE, EXECVE, FIVE, COUNT };
@@ -50,16 +52,62 @@ static void *interrupt(void *argument) {
     return NULL;
 }
 
+// A system call by b021_five, which a jump takes as a whole: it is made from the copy.
+static long by_five(long number, long first, void *second, long third) {
+    __asm__ volatile("call b021_five" : "+a"(number), "+D"(first), "+S"(second), "+d"(third) : : "rcx", "r8", "r9", "r10", "r11", "memory");
+    count[FIVE]++;
+    return number;
+}
+
+// As sigaction has it, with the function that handlers return to.
+struct kernel_action {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void);
+    unsigned long mask;
+};
+
+static atomic_int returned;
+
+static void on_own_return(int number) {
+    (void)number;
+    returned++;
+}
+
+// A handler that returns by rt_sigreturn out of the copy: everything is as before.
+static void return_by_five(void) {
+    const unsigned long with_restorer = 0x04000000;
+    struct kernel_action action = {on_own_return, with_restorer, b021_restorer, 0};
+    CHECK(!syscall(SYS_rt_sigaction, SIGUSR2, &action, NULL, 8), "rt_sigaction: %s", strerror(errno));
+    int before = returned;
+    long values[4] = {11, 12, 13, 14}, result = SYS_tgkill;
+    // In registers across the signal, which comes as the call returns.
+    __asm__ volatile("mov 0(%1), %%r12; mov 8(%1), %%r13; mov 16(%1), %%r14; mov 24(%1), %%r15\n\t"
+                     "syscall\n\t"
+                     "mov %%r12, 0(%1); mov %%r13, 8(%1); mov %%r14, 16(%1); mov %%r15, 24(%1)"
+                     : "+a"(result)
+                     : "b"(values), "D"((long)getpid()), "S"((long)gettid()), "d"((long)SIGUSR2)
+                     : "rcx", "r11", "r12", "r13", "r14", "r15", "memory");
+    count[FIVE]++;
+    CHECK(!result && returned == before + 1, "tgkill: %ld, %d handlers", result, returned - before);
+    CHECK(values[0] == 11 && values[1] == 12 && values[2] == 13 && values[3] == 14, "registers behind a handler");
+}
+
 // A read that blocks until a handler has run.
-static long interrupted_read(int with_restart) {
+static long interrupted_read(int with_restart, int from_copy) {
     char byte = 0;
     pthread_t thread, self = pthread_self();
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = with_restart ? SA_RESTART : 0};
     restart = with_restart;
     sigaction(SIGUSR1, &action, NULL);
     pthread_create(&thread, NULL, interrupt, &self);
-    long result = b021_read(pipes[0], &byte, 1);
-    count[READ]++;
+    long result;
+    if (from_copy) {
+        result = by_five(SYS_read, pipes[0], &byte, 1);
+    } else {
+        result = b021_read(pipes[0], &byte, 1);
+        count[READ]++;
+    }
     pthread_join(thread, NULL);
     return result;
 }
@@ -92,20 +140,8 @@ static void once(long i) {
     ended(child, status);
 }
 
-static void rarely(void) {
-    char *words[] = {"sh", "-c", "exit 42", NULL}, *environment[] = {NULL};
-    long child = fork();
-    if (!child) {
-        __atomic_fetch_add(&count[EXECVE], 1, __ATOMIC_SEQ_CST);
-        b021_execve("/bin/sh", words, environment);
-        _exit(1);
-    }
-    ended(child, 42);
-    long result = interrupted_read(0);
-    CHECK(result == -EINTR, "a read without restart: %ld", result);
-    result = interrupted_read(1);
-    CHECK(result == 1, "a read with restart: %ld", result);
-    // What later signals wrote.
+// What later signals wrote.
+static void drain(void) {
     char byte;
     struct timespec none = {0, 0};
     fd_set set;
@@ -115,6 +151,25 @@ static void rarely(void) {
         if (pselect(pipes[0] + 1, &set, NULL, NULL, &none, NULL) != 1 || read(pipes[0], &byte, 1) != 1)
             break;
     }
+}
+
+static void rarely(void) {
+    char *words[] = {"sh", "-c", "exit 42", NULL}, *environment[] = {NULL};
+    long child = fork();
+    if (!child) {
+        __atomic_fetch_add(&count[EXECVE], 1, __ATOMIC_SEQ_CST);
+        b021_execve("/bin/sh", words, environment);
+        _exit(1);
+    }
+    ended(child, 42);
+    for (int from_copy = 0; from_copy < 2; from_copy++) {
+        long result = interrupted_read(0, from_copy);
+        CHECK(result == -EINTR, "a read without restart, %d: %ld", from_copy, result);
+        result = interrupted_read(1, from_copy);
+        CHECK(result == 1, "a read with restart, %d: %ld", from_copy, result);
+        drain();
+    }
+    return_by_five();
 }
 
 int main(void) {
