@@ -216,7 +216,7 @@ pub fn launch(
             let ended = std::thread::Builder::new()
                 .name("lancet-tracer".into())
                 .spawn(move || {
-                    sys::hurry();
+                    sys::sleep_exactly();
                     trace(tracer)
                 })
                 .map(std::thread::JoinHandle::join);

@@ -25,7 +25,7 @@ use crate::undo;
 /// Undoes everything in the journal; a process that keeps us waiting for all of `patience` is given
 /// up. Returns the number of processes that were restored.
 pub(crate) fn after_death(journal: &Arc<Journal>, patience: Duration) -> usize {
-    sys::hurry();
+    sys::sleep_exactly();
     for region in journal.regions() {
         if let Some(fd) = region.file()
             && let Some(file) = adopt_file(fd)

@@ -207,15 +207,10 @@ pub(crate) fn own_rseq_offset() -> Option<i32> {
     i32::try_from(offset).ok().filter(|&o| o != 0)
 }
 
-/// Lets this thread run before others where that is permitted: while targets stand still for it,
-/// each moment that it waits for a CPU is theirs too.
-pub(crate) fn hurry() {
-    // SAFETY: takes integers only; on Linux both affect the calling thread alone. The slack lets
-    // short sleeps be short.
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, -20);
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1000);
-    }
+/// Lets short sleeps of this thread, and of those that it makes, be short.
+pub(crate) fn sleep_exactly() {
+    // SAFETY: takes integers only, and affects the calling thread alone.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
 }
 
 /// Lets the signals that [`block_signals`] blocked reach this thread again.

@@ -28,7 +28,7 @@ use lancet_abi::units::{Pid, RuntimeAddr, Tid};
 use lancet_procs as procs;
 
 use crate::error::RemoteError;
-use crate::sys::{self, Registers, Wait};
+use crate::sys::{self, Hurry, Registers, Wait};
 use crate::watchdog::Watch;
 
 /// How long a target may be held up while its threads are collected.
@@ -104,6 +104,9 @@ pub struct Stopped {
     since: Instant,
     watch: Watch,
     adopted: bool,
+    /// While targets stand still for it, each moment that this thread waits for a CPU is theirs too.
+    /// At other times it takes its turn: it may work for long.
+    _hurry: Option<Hurry>,
 }
 
 enum Arrival {
@@ -455,6 +458,7 @@ impl Stopped {
             watch: Watch::start(),
             first_interrupt: None,
         };
+        let hurry = Hurry::begin();
         let mut tries = 1;
         loop {
             match collector.gather(budget) {
@@ -491,6 +495,7 @@ impl Stopped {
             since: collector.first_interrupt.unwrap_or_else(Instant::now),
             watch: collector.watch,
             adopted: false,
+            _hurry: Some(hurry),
         })
     }
 
@@ -510,6 +515,7 @@ impl Stopped {
             since: Instant::now(),
             watch: Watch::start(),
             adopted: true,
+            _hurry: None,
         })
     }
 
