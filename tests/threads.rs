@@ -496,3 +496,37 @@ fn b026_restartable_sequences_stay_whole() {
     untouched(&running, "restartable");
     let _ = running.finish_ok();
 }
+
+/// It becomes another program all the time, from its first thread and from another one: an attach that
+/// is overtaken begins anew, and nobody is left stopped or killed.
+#[test]
+fn a_process_that_becomes_another_program_all_the_time() {
+    let file = target("execloop");
+    let mut running = Running::start("execloop", &[]);
+    let what = probe(&file, "execloop_function");
+    let pid = running.pid().to_string();
+    let execs = 200 * rounds(1);
+    running.order(&format!("go {execs}"));
+    let (mut counted, mut overtaken) = (0, 0);
+    let answer = loop {
+        let ended = lancet(&["count", &what, "-p", &pid, "--duration", "0.02"]);
+        match ended.status.code() {
+            Some(0) => counted += 1,
+            Some(1) if ended.err.contains("lancet: ") => overtaken += 1,
+            _ => panic!("{ended:?}"),
+        }
+        assert!(!ended.err.contains("keeps probes"), "{}", ended.err);
+        if let Ok(line) = running.line_within(std::time::Duration::from_millis(1)) {
+            break line;
+        }
+    };
+    assert_eq!(answer, format!("done {execs}"));
+    eprintln!("{counted} sessions counted, {overtaken} were overtaken");
+    assert!(counted > 4 * overtaken, "{counted} {overtaken}");
+    untouched(&running, "execloop");
+    let session = counting(&running, &[what]);
+    assert_eq!(running.ask("go 3"), format!("done {}", execs + 3));
+    session.stop();
+    untouched(&running, "execloop");
+    let _ = running.finish_ok();
+}

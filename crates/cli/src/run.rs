@@ -63,6 +63,15 @@ pub(crate) fn command(options: &SessionOptions) -> Result<Option<Command>> {
 
 /// The process that a pid, or the id of any of its threads, names.
 pub(crate) fn process_of(id: i32) -> Result<i32> {
+    let is_zombie = |id: i32| {
+        let is_over = |s: lancet_procs::Status| matches!(s.state, 'Z' | 'X');
+        lancet_procs::status(Pid(id)).is_ok_and(is_over) && lancet_procs::face(Pid(id)) == Pid(id)
+    };
+    // While another thread than its first one becomes another program, it looks like one.
+    let end = Instant::now() + Duration::from_millis(50);
+    while is_zombie(id) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(2));
+    }
     let Ok(status) = lancet_procs::status(Pid(id)) else {
         bail!("process {id} does not exist");
     };
@@ -77,7 +86,7 @@ pub(crate) fn process_of(id: i32) -> Result<i32> {
             status.name
         );
     }
-    if matches!(status.state, 'Z' | 'X') && lancet_procs::face(Pid(id)) == Pid(id) {
+    if is_zombie(id) {
         let name = status.name;
         bail!("process {id} ({name}) has ended and waits for its parent (a zombie)");
     }

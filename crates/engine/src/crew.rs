@@ -57,12 +57,7 @@ impl State {
     fn of(pid: Pid, result: Result<Attached, EngineError>) -> Self {
         match result {
             Ok(attached) => Self::Attached(attached),
-            Err(
-                EngineError::Remote(
-                    RemoteError::Gone { .. } | RemoteError::Process(ProcError::Gone { .. }),
-                )
-                | EngineError::Procs(ProcError::Gone { .. }),
-            ) => Self::Gone,
+            Err(error) if is_gone(&error) => Self::Gone,
             // One without any mapping has no memory yet, or no more.
             Err(EngineError::NotMapped { .. }) => match procs::mappings(pid) {
                 Ok(mappings) if !mappings.is_empty() => Self::NotMapped,
@@ -71,6 +66,15 @@ impl State {
             Err(error) => Self::Failed(error),
         }
     }
+}
+
+fn is_gone(error: &EngineError) -> bool {
+    matches!(
+        error,
+        EngineError::Remote(
+            RemoteError::Gone { .. } | RemoteError::Process(ProcError::Gone { .. })
+        ) | EngineError::Procs(ProcError::Gone { .. })
+    )
 }
 
 /// A process on the list.
@@ -250,8 +254,25 @@ impl Shared {
             Err(error) => (None, Err(error)),
         };
         let passes = |error: &EngineError| may_pass(error) && !job.is_held_for_long(error);
-        if result.as_ref().is_err_and(passes) && !self.abandoned.load(Ordering::Relaxed) {
-            job.process = process;
+        // Overtaken by an exec: what was found out is of the old program. While a thread that is not
+        // the first one execs, the process is nowhere to be seen for a moment.
+        let hidden = || {
+            let is_alive = |status: procs::Status| !matches!(status.state, 'Z' | 'X');
+            result.as_ref().is_err_and(is_gone)
+                && job.begun.elapsed() < LOOK
+                && procs::status(job.pid).is_ok_and(is_alive)
+        };
+        let replaced = result.is_err() && process.as_ref().is_some_and(Process::has_new_memory);
+        let anew = replaced || hidden();
+        let again = anew || result.as_ref().is_err_and(passes);
+        if again && !self.abandoned.load(Ordering::Relaxed) {
+            job.process = match process {
+                Some(process) if replaced || anew && process.arenas.is_empty() => {
+                    process.record().finish();
+                    None
+                }
+                process => process,
+            };
             job.first = false;
             job.due = Instant::now() + job.pause;
             job.pause = (job.pause * 2).min(LONGEST_PAUSE);

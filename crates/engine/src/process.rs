@@ -113,7 +113,17 @@ fn check_kind(pid: Pid, status: &Status) -> Result<(), EngineError> {
         }
     }
     let mut header = [0u8; 5];
-    let exe = std::fs::File::open(format!("/proc/{face}/exe"));
+    let open_exe = || std::fs::File::open(format!("/proc/{face}/exe"));
+    let mut exe = open_exe();
+    // One that is just becoming another program has none for a moment.
+    for _ in 0..10 {
+        match &exe {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            _ => break,
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        exe = open_exe();
+    }
     match exe.and_then(|f| std::os::unix::fs::FileExt::read_exact_at(&f, &mut header, 0)) {
         Ok(()) if header[4] != 2 => Err(unsupported(
             pid,
@@ -223,6 +233,18 @@ impl Process {
     /// Whether it has ended.
     pub(crate) fn has_ended(&self) -> bool {
         sys::has_ended(self.pidfd.as_fd())
+    }
+
+    /// Whether it has other memory than when it was opened: it has become another program meanwhile,
+    /// and what was done to the old one is gone.
+    pub(crate) fn has_new_memory(&self) -> bool {
+        let Ok(mappings) = procs::mappings(self.pid) else {
+            return false;
+        };
+        let code = mappings
+            .iter()
+            .find(|m| m.execute && m.read && m.has_file());
+        code.is_some_and(|m| self.memory.read_some(m.start, &mut [0]) == 0) && !self.has_ended()
     }
 
     /// Whether it has become another program: the memory that it was opened with is gone, and it
