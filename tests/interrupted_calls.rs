@@ -1,29 +1,14 @@
 //! Attaching and detaching does not show in system calls that were interrupted for it.
 
+#[path = "support/blocked.rs"]
+mod blocked;
 #[path = "support/session.rs"]
 mod session;
 
+use blocked::MODES;
 use lancet_testkit::{Running, target};
 use rustix::process::Signal;
 use session::{Lancet, Random, assert_untouched, lancet, probe, rounds, signal, status};
-
-/// Each mode, with the libc's wrappers that the thread is blocked in.
-const MODES: [(&str, &str); 14] = [
-    ("sigsuspend", "sigsuspend"),
-    ("pause", "pause"),
-    ("ppoll", "ppoll"),
-    ("poll", "poll"),
-    ("epoll_pwait", "epoll_pwait"),
-    ("epoll_wait", "epoll_wait"),
-    ("select", "select"),
-    ("futex", "syscall"),
-    ("semop", "semop"),
-    ("sigtimedwait", "sigtimedwait"),
-    ("nanosleep", "clock_nanosleep"),
-    ("clock_nanosleep", "clock_nanosleep"),
-    ("read", "read"),
-    ("accept", "accept"),
-];
 
 /// Wakes the thread at random moments for as long as something goes on. The target itself checks
 /// that each wake-up comes once, that no call ends without one, and that sleeps take their time.

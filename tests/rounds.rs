@@ -3,6 +3,8 @@
 //!
 //! Without the test harness: a tracer is cloned before there are threads.
 
+#[path = "support/blocked.rs"]
+mod modes;
 #[path = "support/session.rs"]
 mod session;
 
@@ -15,6 +17,7 @@ use lancet_engine::{Binary, Consumer, Session, Tracer, launch, sites};
 use lancet_remote::trial;
 use lancet_symbols::{Pattern, Target};
 use lancet_testkit::{Running, fd_count, harness, smaps_summary, target, thread_count};
+use modes::MODES;
 use session::{Random, assert_untouched, rounds};
 
 type Test = fn(&Arc<Tracer>);
@@ -73,25 +76,6 @@ fn pause(random: &mut Random) {
         std::hint::spin_loop();
     }
 }
-
-/// Each mode, with the libc's wrapper that the thread is blocked in. The kernel restarts some of
-/// these calls after a stop, and some it does not.
-const MODES: [(&str, &str); 14] = [
-    ("sigsuspend", "sigsuspend"),
-    ("pause", "pause"),
-    ("ppoll", "ppoll"),
-    ("poll", "poll"),
-    ("epoll_pwait", "epoll_pwait"),
-    ("epoll_wait", "epoll_wait"),
-    ("select", "select"),
-    ("futex", "syscall"),
-    ("semop", "semop"),
-    ("sigtimedwait", "sigtimedwait"),
-    ("nanosleep", "clock_nanosleep"),
-    ("clock_nanosleep", "clock_nanosleep"),
-    ("read", "read"),
-    ("accept", "accept"),
-];
 
 /// While somebody wakes the thread at random moments. The target itself checks that each wake-up
 /// comes once, that no call ends without one, and that sleeps take their time.

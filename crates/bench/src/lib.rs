@@ -27,6 +27,7 @@ pub mod kernel;
 pub mod list;
 pub mod script;
 pub mod stats;
+mod table;
 pub mod trigger;
 
 pub use engine::{Attachment, Bare, Engine};

@@ -4,14 +4,13 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use lancet_abi::units::Pid;
-use serde_json::json;
-
 use super::row::milliseconds;
 use super::{Options, PrivateCopy, Row, Scenario};
 use crate::stats::Range;
+use crate::table::left_out;
 use crate::trigger::targets;
 use crate::{Engine, Trigger};
+use lancet_abi::units::Pid;
 
 /// The function with the one probe.
 const FUNCTION: &str = "uprobe_target_push";
@@ -64,7 +63,7 @@ pub(super) fn run(
                         // Whatever of it is attached.
                         let _ = engine.detach();
                         out_of_it[index] = true;
-                        left_out(engine.name(), &names[0], &error, options, out)?;
+                        left_out(engine.name(), &names[0], &error, options.json, out)?;
                     }
                 }
             }
@@ -87,22 +86,6 @@ pub(super) fn run(
         }
     }
     Ok(rows)
-}
-
-fn left_out(
-    engine: &str,
-    test: &str,
-    error: &anyhow::Error,
-    options: &Options,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    if options.json {
-        let note = json!({ "engine": engine, "test": test, "left_out": format!("{error:#}") });
-        writeln!(out, "{note}")?;
-    } else {
-        writeln!(out, "# {engine} is left out of {test}: {error:#}")?;
-    }
-    Ok(())
 }
 
 impl Scenario {

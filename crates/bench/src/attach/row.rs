@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::stats::Range;
+use crate::table::range;
 
 /// One engine in one scenario.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,9 +60,10 @@ impl Row {
             "{:<32} {:<12} {:>27} {:>27} {:>27}  {count}",
             self.test,
             self.engine,
-            range(self.attach_ms),
-            self.stopped_ms.map_or_else(|| "-".to_owned(), range),
-            range(self.detach_ms),
+            range(self.attach_ms, 2),
+            self.stopped_ms
+                .map_or_else(|| "-".to_owned(), |stopped| range(stopped, 2)),
+            range(self.detach_ms, 2),
         )
     }
 
@@ -80,16 +82,6 @@ impl Row {
             "exact": self.exact(),
         })
     }
-}
-
-/// `12.3 (10.1-20.9)`.
-fn range(range: Range) -> String {
-    let Range {
-        median,
-        least,
-        most,
-    } = range;
-    format!("{median:.2} ({least:.2}-{most:.2})")
 }
 
 /// A duration as the table shows it.

@@ -4,14 +4,13 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
-use serde_json::json;
-
 use super::{Options, Row, Scenario, Target};
 use crate::attach::PrivateCopy;
 use crate::stats::{Range, median};
+use crate::table::left_out;
 use crate::trigger::{ForkSample, targets};
 use crate::{Engine, Trigger};
+use anyhow::bail;
 
 /// Calls of each probed function after an attach.
 const CALLS: u64 = 3;
@@ -54,7 +53,7 @@ pub(super) fn run(
                         // Whatever of it is attached.
                         let _ = engine.detach();
                         out_of_it[index] = true;
-                        left_out(engine.name(), &scenario.name(), &error, options, out)?;
+                        left_out(engine.name(), &scenario.name(), &error, options.json, out)?;
                     }
                 }
             }
@@ -80,22 +79,6 @@ pub(super) fn run(
         out.flush()?;
     }
     Ok(rows)
-}
-
-fn left_out(
-    engine: &str,
-    test: &str,
-    error: &anyhow::Error,
-    options: &Options,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    if options.json {
-        let note = json!({ "engine": engine, "test": test, "left_out": format!("{error:#}") });
-        writeln!(out, "{note}")?;
-    } else {
-        writeln!(out, "# {engine} is left out of {test}: {error:#}")?;
-    }
-    Ok(())
 }
 
 impl Scenario {

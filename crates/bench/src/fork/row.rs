@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::stats::Range;
+use crate::table::range;
 
 /// One engine in one scenario.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,16 +116,6 @@ impl Row {
             "exact": self.exact(),
         })
     }
-}
-
-/// `12 (10-20)`.
-fn range(range: Range, digits: usize) -> String {
-    let Range {
-        median,
-        least,
-        most,
-    } = range;
-    format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
 }
 
 fn optional(of: Option<Range>, digits: usize) -> String {
