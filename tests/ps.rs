@@ -544,3 +544,43 @@ fn what_is_wrong_is_named() {
         .status();
     assert_eq!(status.expect("it runs").code(), Some(1));
 }
+
+/// A benchmark that is killed takes its processes and its files with it.
+#[test]
+fn a_killed_bench_ps_leaves_nothing() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_lancet"))
+        .args(["bench", "ps", "--quick"])
+        .env("TMPDIR", temporary.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let files = || {
+        std::fs::read_dir(temporary.path())
+            .expect("a folder")
+            .count()
+    };
+    let children = |pid: u32| -> Vec<u32> {
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.split_whitespace().flat_map(str::parse).collect()
+    };
+    let has_service = || {
+        children(bench.id()).iter().any(|pid| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.windows(7).any(|part| part == b"\0index\0")
+        })
+    };
+    eventually("a service", || files() > 0 && has_service());
+    let started = children(bench.id());
+    bench.kill().expect("it runs");
+    bench.wait().expect("it is our child");
+    eventually("all have ended", || {
+        let is_there = |pid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+            status.is_ok_and(|text| !text.contains("State:\tZ"))
+        };
+        !started.iter().any(is_there)
+    });
+    eventually("the files are gone", || files() == 0);
+}

@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use lancet_abi::units::Pid;
 use lancet_procs::Proc;
 
-use crate::Error;
+use super::sys::ends_with_us;
+use crate::{Error, Trigger};
 
 /// First argument of the binary that makes it [`run_busy`].
 pub const BUSY_ARGUMENT: &str = "--busy-memory-map";
@@ -97,11 +98,14 @@ pub fn run_busy() -> ExitCode {
 pub(super) struct Service {
     child: Child,
     folder: std::path::PathBuf,
+    /// Removes the folder should this process be killed.
+    _keeper: Trigger,
 }
 
 impl Service {
     pub(super) fn start(exe: &Path) -> Result<Self, Error> {
         let folder = std::env::temp_dir().join(format!("lancet-bench-{}", std::process::id()));
+        let keeper = Trigger::spawn_keeper(exe, &folder)?;
         std::fs::create_dir_all(&folder).map_err(|e| failed(&folder, e))?;
         let socket = folder.join("index.sock");
         let mut command = Command::new(exe);
@@ -110,7 +114,7 @@ impl Service {
             OsStr::new("--socket"),
             socket.as_os_str(),
         ]);
-        let mut child = command
+        let mut child = ends_with_us(&mut command)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -120,7 +124,11 @@ impl Service {
         if let Some(error) = child.stderr.take() {
             let _ = BufReader::new(error).read_line(&mut line);
         }
-        Ok(Self { child, folder })
+        Ok(Self {
+            child,
+            folder,
+            _keeper: keeper,
+        })
     }
 
     pub(super) fn socket(&self) -> std::path::PathBuf {
@@ -141,7 +149,7 @@ impl Drop for Service {
 
 fn start(command: &mut Command) -> Result<Child, Error> {
     let program = command.get_program().to_owned();
-    command
+    ends_with_us(command)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| failed(program, e))

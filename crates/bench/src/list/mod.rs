@@ -6,6 +6,7 @@
 
 mod crowd;
 mod measure;
+mod sys;
 
 use std::io::Write;
 use std::path::PathBuf;

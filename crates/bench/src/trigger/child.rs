@@ -21,12 +21,12 @@ const BLOCK: u64 = 256;
 /// The trigger's whole life: reads orders from standard input until it is closed.
 ///
 /// `args` are those behind [`TRIGGER_ARGUMENT`](super::TRIGGER_ARGUMENT): files that are removed
-/// in the end, however the parent ended.
+/// in the end, however the parent ended; a folder with all that is in it.
 pub fn run_trigger(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = serve(&mut io::stdin().lock(), &mut io::stdout().lock());
     for file in args {
         // The parent may have removed it.
-        let _ = std::fs::remove_file(file);
+        let _ = std::fs::remove_file(&file).or_else(|_| std::fs::remove_dir_all(&file));
     }
     match result {
         Ok(()) => ExitCode::SUCCESS,
