@@ -330,7 +330,7 @@ fn b135_what_a_script_asks_for_is_not_lost_behind_a_flood() {
     let mut calls = Running::start("calls", &["2", "100000"]);
     let script = format!(
         "uprobe:{}:f {{ @n++; printf(\"%d a line of a flood that fills every ring in no time\\n\", arg0); @[arg0 % 3] = count();
-            if (@n == 150000) {{ clear(@); exit(); }} }}",
+            if (@n >= 150000) {{ clear(@); exit(); }} }}",
         target("calls").display()
     );
     let session = Lancet::start(&["-p", &calls.pid().to_string(), "-e", &script]);
@@ -426,7 +426,7 @@ fn names_are_compared_as_texts() {
 fn hits_tell_the_time_of_the_tracer() {
     let script = format!(
         "BEGIN {{ @begin = nsecs; @mono = nsecs(monotonic); @tai = nsecs(tai); }}
-         uprobe:{}:f {{ $now = nsecs; if ($now < @last[tid]) {{ @back++; }} @last[tid] = $now; @n = count();
+         uprobe:{}:f {{ $now = nsecs; if ($now + 20000 < @last[tid]) {{ @back++; }} @last[tid] = $now; @n = count();
             if (@begin > $now || @mono > nsecs(monotonic) || @tai > nsecs(tai)) {{ @early++; }}
             @elapsed = max(elapsed); @now = max($now); }}
          END {{ if (@now > nsecs) {{ @late++; }} if (@elapsed > elapsed) {{ @late++; }} clear(@last); }}",
@@ -434,7 +434,8 @@ fn hits_tell_the_time_of_the_tracer() {
     );
     let mut calls = Running::start("calls", &["2", "20000"]);
     let session = Lancet::start(&["-p", &calls.pid().to_string(), "-e", &script]);
-    // Over several changes of the tracer's factors.
+    // Over several changes of the tracer's factors. A hit in the moment of a change asks the kernel, of
+    // whose clock the line may be some microseconds short.
     let end = std::time::Instant::now() + std::time::Duration::from_millis(1800);
     let mut rounds = 0;
     while std::time::Instant::now() < end {

@@ -10,7 +10,7 @@
 
 static const size_t SIZE = 4 << 20;
 static char *buffer;
-static atomic_int in_handler, leave, stop;
+static atomic_int wanted, in_handler, leave, stop;
 static atomic_long calls, stays;
 
 // As windowspin_2: a thread stands at the repeated load.
@@ -33,6 +33,9 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     (void)info;
     ucontext_t *frame = context;
     if ((char *)frame->uc_mcontext.gregs[REG_RIP] != (char *)sigframe_function + 2)
+        return;
+    // Once for each order: one more signal may be on its way.
+    if (!atomic_exchange(&wanted, 0))
         return;
     leave = 0;
     in_handler = 1;
@@ -65,10 +68,15 @@ int main(void) {
     for (const char *order; (order = next_order(NULL));) {
         if (!strcmp(order, "stay")) {
             // A patched window is left unseen: after a while there is nothing to stay in.
+            wanted = 1;
             for (int i = 0; i < 2000 && !in_handler; i++) {
                 pthread_kill(thread, SIGUSR1);
                 usleep(500);
             }
+            // Either nobody stays, or somebody does for good.
+            if (!atomic_exchange(&wanted, 0))
+                while (!in_handler)
+                    usleep(100);
             stays += in_handler;
             say(in_handler ? "staying %ld" : "elsewhere %ld", calls);
         } else if (!strcmp(order, "leave")) {

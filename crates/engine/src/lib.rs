@@ -77,6 +77,7 @@ pub use guardian::{Command, Event, Tracer, launch};
 pub use lancet_abi::Invariant;
 pub use lancet_jit::script as scripts;
 pub use lancet_jit::{Key, Register, Value};
+pub use lancet_remote::sys::Hurry;
 pub use leftovers::{Leftover, Looked, clean, status};
 pub use script::ScriptMemory;
 pub use session::{Session, possible_cpus, sites};

@@ -152,7 +152,9 @@ fn nothing_that_is_counted_is_lost_when_entries_are_taken() {
     let table = Table::new(&memory, layout, 0, 1);
     let left: u64 = entries(&table, &layout).values().flatten().sum();
     assert_eq!(taken + left, added);
-    assert_eq!(added + table.dropped().1, 80_000);
+    // A key that is being taken takes its room until it is gone, so there may be none for a moment.
+    let (no_room, no_lock) = table.dropped();
+    assert_eq!(added + no_room + no_lock, 80_000);
 }
 
 #[test]

@@ -8,8 +8,8 @@
 use std::time::Instant;
 
 use lancet_abi::memory::RingMemory;
-use lancet_engine::Session;
 use lancet_engine::scripts::Clock as At;
+use lancet_engine::{Hurry, Session};
 
 use super::sys;
 
@@ -61,12 +61,15 @@ impl Clock {
             line,
             version: 0,
         };
-        clock.publish(session);
+        let slope = clock.line.slope;
+        clock.publish(session, slope);
         Some(clock)
     }
 
     /// A new line from the present one's end.
     pub(super) fn update(&mut self, session: &Session) {
+        // From the sample to the last word hits go by the old line, or ask the kernel.
+        let _hurry = Hurry::begin();
         let now = Sample::take();
         let shown = self.line.at(now.ticks);
         let Some(slope) = slope(self.first, now) else {
@@ -76,29 +79,32 @@ impl Clock {
         // What is missing is made up for in the time that the last line was used.
         let bend = (i128::from(now.boot - shown) << SCALE) / i128::from(since);
         let most = i128::from(slope / 100);
-        self.line = Line {
-            begin: Sample {
-                ticks: now.ticks,
-                boot: shown,
-            },
-            slope: slope + bend.clamp(-most, most) as i64,
-        };
-        self.publish(session);
+        self.publish(session, slope + bend.clamp(-most, most) as i64);
     }
 
-    /// Writes the line where hits read it. An odd version says that it is being written.
-    fn publish(&mut self, session: &Session) {
+    /// Bends the line at this moment, and writes it where hits read it. An odd version says that it is
+    /// being written.
+    ///
+    /// The moment comes after the version is odd: a hit that still went by the old line took its
+    /// counter before, so that none by the new line is earlier than it.
+    fn publish(&mut self, session: &Session, slope: i64) {
         let Some(memory) = session.script_memory() else {
             return;
         };
         let put = |at: At, word: i64| memory.memory.store(memory.base + at.offset(), word as u64);
+        let boot = sys::clock(libc::CLOCK_BOOTTIME);
+        let monotonic = sys::clock(libc::CLOCK_MONOTONIC) - boot;
+        let tai = sys::clock(libc::CLOCK_TAI) - boot;
         put(At::Version, self.version as i64 + 1);
+        let ticks = sys::ticks();
+        let boot = self.line.at(ticks);
+        let begin = Sample { ticks, boot };
+        self.line = Line { begin, slope };
         put(At::Ticks, self.line.begin.ticks as i64);
         put(At::Boot, self.line.begin.boot);
         put(At::Slope, self.line.slope);
-        let boot = sys::clock(libc::CLOCK_BOOTTIME);
-        put(At::Monotonic, sys::clock(libc::CLOCK_MONOTONIC) - boot);
-        put(At::Tai, sys::clock(libc::CLOCK_TAI) - boot);
+        put(At::Monotonic, monotonic);
+        put(At::Tai, tai);
         self.version += 2;
         put(At::Version, self.version as i64);
     }
