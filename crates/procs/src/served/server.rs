@@ -73,6 +73,11 @@ impl Server {
                 None,
             )
         };
+        // Before there is a socket: whoever sees it may already ask for the end.
+        let ending = sys::ending()?;
+        let keeper = Keeper::new().map_err(io::Error::other)?;
+        let shared = sys::Written::new(SLOTS.size())?;
+        SLOTS.prepare(&shared.memory(), pid_namespace());
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -91,13 +96,11 @@ impl Server {
             std::os::unix::fs::chown(path, None, Some(group))?;
         }
         listen(&listener, 1024)?;
-        let shared = sys::Written::new(SLOTS.size())?;
-        SLOTS.prepare(&shared.memory(), pid_namespace());
         Ok(Self {
             path: path.to_owned(),
             listener,
-            ending: sys::ending()?,
-            keeper: Keeper::new().map_err(io::Error::other)?,
+            ending,
+            keeper,
             shared,
             hides: hides_processes(),
             latest: None,
