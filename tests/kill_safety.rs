@@ -196,10 +196,16 @@ fn kill_before_each_call(phase: Phase) {
         assert_eq!(status.success(), outcome.killed_at.is_none(), "{when}");
         if at % 16 == 1 {
             // Whatever was mapped is known, and goes.
-            until(&format!("{when}: unmapped"), || {
-                lancet(&["clean", "--purge", "-p", &pid.to_string()]);
-                maps(pid) == whole
-            });
+            let end = Instant::now() + session::PATIENCE;
+            let mut cleaned = lancet(&["clean", "--purge", "-p", &pid.to_string()]);
+            while maps(pid) != whole {
+                assert!(
+                    Instant::now() < end,
+                    "{when}: still mapped:\n{}instead of\n{whole}{cleaned:?}",
+                    maps(pid)
+                );
+                cleaned = lancet(&["clean", "--purge", "-p", &pid.to_string()]);
+            }
         }
     }
     assert!(killed > 0);

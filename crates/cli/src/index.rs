@@ -23,6 +23,11 @@ pub(crate) fn index(options: &IndexOptions) -> Result<u8> {
         None => socket_paths().swap_remove(0),
     };
     let named = || format!("the index can't be served at {}", path.display());
+    if options.socket.is_none()
+        && let Some(folder) = path.parent()
+    {
+        std::fs::create_dir_all(folder).with_context(named)?;
+    }
     let mut server = Server::open(&path, group).with_context(named)?;
     eprintln!("Serving the process index at {}", path.display());
     server.run().with_context(named)?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
@@ -25,8 +26,7 @@ const BLOCK: u64 = 256;
 pub fn run_trigger(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let result = serve(&mut io::stdin().lock(), &mut io::stdout().lock());
     for file in args {
-        // The parent may have removed it.
-        let _ = std::fs::remove_file(&file).or_else(|_| std::fs::remove_dir_all(&file));
+        remove(Path::new(&file));
     }
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -34,6 +34,20 @@ pub fn run_trigger(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             eprintln!("trigger: the parent no longer listens: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Removes a file, or a folder with all that is in it. Whoever is ending at this moment may still
+/// put something there, so that it is tried for a while.
+fn remove(path: &Path) {
+    let end = Instant::now() + Duration::from_secs(2);
+    let is_gone = || {
+        let removed = std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
+        // The parent may have removed it.
+        matches!(removed, Err(error) if error.kind() == io::ErrorKind::NotFound)
+    };
+    while !is_gone() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

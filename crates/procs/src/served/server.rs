@@ -62,7 +62,8 @@ impl Server {
     /// has left is replaced.
     ///
     /// # Errors
-    /// When the socket can't be made, as where a service listens already.
+    /// When the socket can't be made, as where a service listens already or its folder is
+    /// missing: whoever has made a folder for it may remove it, and finds it gone.
     pub fn open(path: &Path, group: Option<u32>) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
         let new = || {
@@ -78,9 +79,6 @@ impl Server {
         let keeper = Keeper::new().map_err(io::Error::other)?;
         let shared = sys::Written::new(SLOTS.size())?;
         SLOTS.prepare(&shared.memory(), pid_namespace());
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
         if path.exists() {
             if connect(&new()?, &address) != Err(rustix::io::Errno::CONNREFUSED) {
                 return Err(io::ErrorKind::AddrInUse.into());
