@@ -120,6 +120,7 @@ fn in_tracer(job: &Job, found: &[Found], tracer: &Arc<Tracer>) -> Result<u8> {
     let in_all = probes + refused.iter().filter(|r| r.pid.is_none()).count();
     summarise(&job.options, &refused, in_all);
     let ended = wait(job, &mut session, &mut printer, &mut checks)?;
+    say_followed(&job.options, &session);
     let detached = session.detach();
     if ended != Event::CommandEnded {
         tracer.signal_command(libc::SIGTERM);
@@ -219,7 +220,10 @@ pub(crate) fn attach(
         (options.pids.iter().map(|&pid| Pid(pid)).collect(), 0)
     } else {
         let guardian = Pid(rustix::process::getppid().map_or(1, |p| p.as_raw_nonzero().get()));
-        let mapping = scope::mapping_now(found, options.all, guardian)?;
+        let left_out = scope::left_out(options.all, guardian);
+        // Before the look, so that who comes meanwhile is not missed.
+        session.follow(left_out.iter().copied());
+        let mapping = scope::mapping_now(found, &left_out)?;
         (mapping.pids, mapping.denied)
     };
     let mut attached = Vec::new();
@@ -237,14 +241,14 @@ pub(crate) fn attach(
             State::NotMapped | State::Gone | State::Unknown => {}
         }
     }
-    if attached.is_empty() && pending == 0 {
-        if named {
-            bail!("none of the processes could be attached");
-        }
-        bail!("no process that may be probed maps the file now; give -p PID or -c COMMAND");
+    if named && attached.is_empty() && pending == 0 {
+        bail!("none of the processes could be attached");
     }
     if !options.quiet && !named {
-        eprint!("{} processes map it", attached.len());
+        match attached.len() {
+            0 => eprint!("no process maps it yet"),
+            some => eprint!("{some} processes map it"),
+        }
         if pending > 0 {
             eprint!(", {pending} pending");
         }
@@ -252,6 +256,12 @@ pub(crate) fn attach(
             eprint!(", {} more could not be probed", failed + denied);
         }
         eprintln!();
+        if let Some(every) = session.followed().and_then(|followed| followed.every) {
+            eprintln!(
+                "lancet: the kernel's events are not permitted here (kernel.perf_event_paranoid): all processes are looked through every {} ms for those that come to map it",
+                every.as_millis()
+            );
+        }
     }
     Ok(attached)
 }
@@ -319,7 +329,7 @@ fn wait(
     let mut upkeep = Upkeep::begin(session, &job.options);
     loop {
         upkeep.look(session);
-        let deadline = [end, next, Some(upkeep.next())].into_iter().flatten();
+        let deadline = [end, next, upkeep.next(session)].into_iter().flatten();
         match session.wait(deadline.min()) {
             Event::Time => {
                 let now = Instant::now();
@@ -359,6 +369,29 @@ pub(crate) fn say_how_long(options: &SessionOptions, one: &Attached) {
             "by locked additions"
         },
     );
+}
+
+/// What became of processes that came to map the file after the start.
+pub(crate) fn say_followed(options: &SessionOptions, session: &Session) {
+    let Some(followed) = session.followed().filter(|_| !options.quiet) else {
+        return;
+    };
+    if followed.lost > 0 {
+        eprintln!(
+            "lancet: {} of the kernel's events were lost; all processes were looked through instead",
+            followed.lost
+        );
+    }
+    if followed.attached > 0 {
+        eprint!("{} processes attached after start", followed.attached);
+        match followed.slowest {
+            Some(slowest) => eprintln!(
+                ", slowest {:.3} ms after exec or mmap",
+                slowest.as_secs_f64() * 1e3
+            ),
+            None => eprintln!(),
+        }
+    }
 }
 
 /// How many sites were refused, by reason; each by name when asked for.

@@ -56,14 +56,19 @@ pub(crate) struct Mapping {
     pub(crate) denied: usize,
 }
 
-/// Looks for them.
-pub(crate) fn mapping_now(found: &[Found], all: bool, guardian: Pid) -> Result<Mapping> {
+/// Processes that are never probed unless they are named.
+pub(crate) fn left_out(all: bool, guardian: Pid) -> Vec<Pid> {
     let own = Pid(std::process::id() as i32);
     let mut left_out = vec![own, guardian];
     if !all {
         left_out.push(Pid(1));
         left_out.extend(procs::ancestors(guardian).unwrap_or_default());
     }
+    left_out
+}
+
+/// Looks for them.
+pub(crate) fn mapping_now(found: &[Found], left_out: &[Pid]) -> Result<Mapping> {
     let mut pids = Vec::new();
     let mut unknown = Vec::new();
     let mut denied = 0;

@@ -43,18 +43,20 @@ impl<'o> Upkeep<'o> {
         let due = now >= self.look;
         if due {
             self.look = now + LOOK;
-            session.verify().iter().for_each(say_lost);
+            if session.alive().next().is_some() {
+                session.verify().iter().for_each(say_lost);
+            }
         }
         due
     }
 
-    /// When to wake at the latest.
-    pub(crate) fn next(&self) -> Instant {
-        if self.foreign_tids {
-            self.look.min(Instant::now() + LEARN)
-        } else {
-            self.look
-        }
+    /// When to wake at the latest. While no process is there, and none was named, there is nothing
+    /// to wake for.
+    pub(crate) fn next(&self, session: &Session) -> Option<Instant> {
+        let some = !self.options.pids.is_empty() || session.alive().next().is_some();
+        let look = some.then_some(self.look);
+        let learn = self.foreign_tids.then(|| Instant::now() + LEARN);
+        [look, learn].into_iter().flatten().min()
     }
 
     /// Learns thread ids, after each wait, where there are any to be learned.

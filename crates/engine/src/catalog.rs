@@ -15,12 +15,17 @@ use lancet_symbols::{Kind, Module, Runtime, Site};
 
 use crate::error::EngineError;
 
+/// The kind of filesystem that overlayfs is.
+const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
+
 /// An ELF file that is probed, with what was found out about it.
 pub struct Binary {
     /// Its symbols and bytes.
     pub module: Module,
     /// As mappings show it.
     pub id: FileId,
+    /// The kernel's events show another device than mappings do.
+    pub(crate) on_overlay: bool,
     entries: OnceLock<Entries>,
 }
 
@@ -61,9 +66,11 @@ impl Binary {
         // Module does the checks of what kind of file it is.
         let module = Module::from_file(again, path)?;
         let id = procs::shown_id(&file)?;
+        let on_overlay = rustix::fs::fstatfs(&file).is_ok_and(|of| of.f_type == OVERLAY);
         Ok(Arc::new(Self {
             module,
             id,
+            on_overlay,
             entries: OnceLock::new(),
         }))
     }

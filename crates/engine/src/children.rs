@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_procs::{self as procs, ProcError};
-use lancet_remote::journal::Program;
+use lancet_remote::journal::{Journal, Program};
 use lancet_remote::{Memory, RemoteError, arena};
 
 use crate::detach::{Detached, note};
@@ -47,6 +47,14 @@ fn live_arenas(
         .collect()
 }
 
+/// Where children may have the session's arenas.
+#[derive(Clone)]
+enum Places {
+    Known(Arc<[RuntimeAddr]>),
+    /// Their own mappings tell.
+    Any,
+}
+
 /// A process that still has probes.
 struct Child {
     pid: Pid,
@@ -56,20 +64,17 @@ struct Child {
 
 impl Child {
     /// Looks whether a process has the session's arena at one of these places, with a live site.
-    fn find(
-        pid: Pid,
-        places: &[RuntimeAddr],
-        session: [u64; 2],
-    ) -> Result<Option<Self>, RemoteError> {
+    fn find(pid: Pid, places: &Places, session: [u64; 2]) -> Result<Option<Self>, RemoteError> {
         let memory = Memory::open(pid)?;
         let is_ours = |&start: &RuntimeAddr| {
             arena::read_header(&memory, start).is_some_and(|header| header.session == session)
         };
-        let own: Vec<RuntimeAddr> = if places.len() <= FEW {
-            places.iter().copied().filter(is_ours).collect()
-        } else {
-            let found = arena::find(&memory, &procs::mappings(pid)?).into_iter();
-            found.map(|(start, _)| start).filter(is_ours).collect()
+        let own: Vec<RuntimeAddr> = match places {
+            Places::Known(places) => places.iter().copied().filter(is_ours).collect(),
+            Places::Any => {
+                let found = arena::find(&memory, &procs::mappings(pid)?).into_iter();
+                found.map(|(start, _)| start).filter(is_ours).collect()
+            }
         };
         let arenas = live_arenas(&memory, &own, session);
         Ok((!arenas.is_empty()).then_some(Self {
@@ -103,7 +108,7 @@ enum Kinship {
 }
 
 /// `began`: start time of this process, the tracer or its guardian.
-fn kinship(pid: Pid, programs: &[Program], began: u64) -> Kinship {
+fn kinship(pid: Pid, programs: Option<&[Program]>, began: u64) -> Kinship {
     let program = match procs::exe(pid) {
         Ok(id) => Program {
             device: id.dev,
@@ -112,7 +117,7 @@ fn kinship(pid: Pid, programs: &[Program], began: u64) -> Kinship {
         Err(ProcError::Gone { .. }) => return Kinship::Ended,
         Err(_) => return Kinship::None,
     };
-    if !programs.contains(&program) {
+    if programs.is_some_and(|programs| !programs.contains(&program)) {
         return Kinship::None;
     }
     match procs::identity(pid) {
@@ -122,19 +127,22 @@ fn kinship(pid: Pid, programs: &[Program], began: u64) -> Kinship {
     }
 }
 
-/// Takes the probes out of all children; `known` processes, by pid and start time, are done already,
-/// `programs` are what the session's processes run.
+/// Takes the probes out of all children; `known` processes, by pid and start time, are done already.
 pub(crate) fn restore_all(
+    journal: &Journal,
     places: &[RuntimeAddr],
-    session: [u64; 2],
     known: &HashSet<(Pid, u64)>,
-    programs: &[Program],
     report: &mut Detached,
 ) {
-    if places.is_empty() {
+    if places.is_empty() && !journal.has_buried() {
         return;
     }
-    let places: Arc<[RuntimeAddr]> = places.into();
+    let session = journal.session();
+    let programs = journal.programs();
+    let places = match places.len() <= FEW && !journal.has_buried() {
+        true => Places::Known(places.into()),
+        false => Places::Any,
+    };
     let own = Pid(std::process::id() as i32);
     let mut failed: Vec<Pid> = Vec::new();
     let began = procs::identity(own).map_or(0, |identity| identity.start_time);
@@ -149,7 +157,7 @@ pub(crate) fn restore_all(
             if pid == own || failed.contains(&pid) {
                 continue;
             }
-            match kinship(pid, programs, began) {
+            match kinship(pid, programs.as_deref(), began) {
                 Kinship::Possible(start) if !known.contains(&(pid, start)) => {}
                 Kinship::Possible(_) | Kinship::None => continue,
                 Kinship::Ended => {
@@ -160,7 +168,7 @@ pub(crate) fn restore_all(
             possible.push(pid);
         }
         let mut found = Vec::new();
-        let all = Arc::clone(&places);
+        let all = places.clone();
         let look = move |pid| Child::find(pid, &all, session);
         for (pid, answer) in procs::ask_each(&possible, PATIENCE, look) {
             match answer {

@@ -19,14 +19,18 @@ use crate::attach::{Attached, Hold, may_pass};
 use crate::error::EngineError;
 use crate::many::{LATE, MOST_WORKERS, bound};
 use crate::patience;
-use crate::process::Process;
+use crate::process::{Early, Process};
 use crate::recipe::Recipe;
 use crate::session::{Session, leaves_nothing};
+use crate::start;
 use crate::undo;
 
 /// The pauses before a process is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a loader is waited for, and how often it is looked at.
+const BEGINNING: Duration = Duration::from_millis(20);
+const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 /// How long somebody else may trace a process before it is given up.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a session that ends waits for workers that are late.
@@ -54,7 +58,7 @@ pub enum State {
 }
 
 impl State {
-    fn of(pid: Pid, result: Result<Attached, EngineError>) -> Self {
+    pub(crate) fn of(pid: Pid, result: Result<Attached, EngineError>) -> Self {
         match result {
             Ok(attached) => Self::Attached(attached),
             Err(error) if is_gone(&error) => Self::Gone,
@@ -87,9 +91,29 @@ struct Job {
     pause: Duration,
     /// Whether it has not been tried yet.
     first: bool,
+    /// Whether the process has just come to map a file.
+    late: bool,
 }
 
 impl Job {
+    fn new(pid: Pid, process: Option<Process>, late: bool) -> Self {
+        let now = Instant::now();
+        Self {
+            pid,
+            process,
+            begun: now,
+            due: now,
+            pause: FIRST_PAUSE,
+            first: true,
+            late,
+        }
+    }
+
+    /// Whether its loader is at work, and will soon have done more.
+    fn is_too_early(&self) -> bool {
+        self.late && self.begun.elapsed() < BEGINNING && !start::has_begun(self.pid)
+    }
+
     /// Whether somebody else traces it who does not only look, as another lancet does.
     fn is_held_for_long(&self, error: &EngineError) -> bool {
         let traced = matches!(error, EngineError::Remote(RemoteError::Traced { .. }));
@@ -102,6 +126,9 @@ struct Done {
     pid: Pid,
     process: Option<Process>,
     result: Result<Attached, EngineError>,
+    /// Whether it had come late, and when this was done (monotonic clock).
+    late: bool,
+    at: Duration,
 }
 
 struct Work {
@@ -128,6 +155,9 @@ struct Shared {
     abandoned: Arc<AtomicBool>,
     bound: usize,
 }
+
+/// A process that was attached on the session's own thread.
+type Before = (Pid, Result<Attached, EngineError>);
 
 /// The workers of a session.
 pub(crate) struct Crew(Arc<Shared>);
@@ -236,6 +266,11 @@ impl Shared {
 
     /// Attaches to a job's process; `None`: it is to be tried again.
     fn attach(&self, job: &mut Job) -> Option<Done> {
+        if job.is_too_early() {
+            job.first = false;
+            job.due = Instant::now() + SHORTEST_PAUSE;
+            return None;
+        }
         let recipe = self.recipe();
         let opened = match job.process.take() {
             Some(process) => Ok(process),
@@ -244,11 +279,15 @@ impl Shared {
         let (process, result) = match opened {
             Ok(mut process) => {
                 process.once = true;
+                process.early = job.late.then(|| Early {
+                    rseq: start::rseq_by_files(job.pid).filter(|_| start::has_begun(job.pid)),
+                });
                 process.abandoned = Arc::clone(&self.abandoned);
                 patience::widen(job.begun.elapsed());
                 let result = recipe.attach(&mut process, Hold::All);
                 StopBudget::widen(1);
                 process.once = false;
+                process.early = None;
                 (Some(process), result)
             }
             Err(error) => (None, Err(error)),
@@ -282,6 +321,8 @@ impl Shared {
             pid: job.pid,
             process,
             result,
+            late: job.late,
+            at: crate::sys::monotonic(),
         })
     }
 }
@@ -355,14 +396,10 @@ impl Session {
     /// Puts all registered probes into many processes, several at a time. One that fails or keeps
     /// the tracer waiting never delays another: it is [`State::Pending`] when all others are done.
     pub fn attach_all(&mut self, pids: &[Pid]) -> Result<Vec<(Pid, State)>, EngineError> {
-        let recipe = self.recipe()?;
-        let before = self.share_script(&recipe, pids);
-        let crew = match &self.crew {
-            Some(crew) => crew,
-            None => self.crew.insert(Crew::gather(Arc::clone(&recipe))?),
-        };
-        let shared = Arc::clone(&crew.0);
-        *shared.recipe.lock().unwrap_or_else(|e| e.into_inner()) = recipe;
+        let (shared, before) = self.call_crew(pids)?;
+        if let Some(follow) = &mut self.follow {
+            follow.begin(pids.iter().copied());
+        }
         let mut known: HashMap<Pid, Process> = HashMap::new();
         for index in (0..self.processes.len()).rev() {
             let process = &self.processes[index];
@@ -370,20 +407,13 @@ impl Session {
                 known.insert(process.pid, self.processes.swap_remove(index));
             }
         }
-        let now = Instant::now();
         // Those that are pending already, and given twice.
         let mut seen: HashSet<Pid> = self.pending().into_iter().collect();
         seen.extend(before.iter().map(|(pid, _)| *pid));
         let mut list = shared.list();
         for &pid in pids.iter().filter(|&&pid| seen.insert(pid)) {
-            list.jobs.push_back(Job {
-                pid,
-                process: known.remove(&pid),
-                begun: now,
-                due: now,
-                pause: FIRST_PAUSE,
-                first: true,
-            });
+            list.jobs
+                .push_back(Job::new(pid, known.remove(&pid), false));
         }
         shared.changed.notify_all();
         while !list.all_tried() {
@@ -398,19 +428,54 @@ impl Session {
         let mut states: Vec<(Pid, State)> = before
             .map(|(pid, result)| (pid, State::of(pid, result)))
             .collect();
+        if let Some(follow) = &mut self.follow {
+            for (pid, state) in &states {
+                follow.end(*pid, state, Duration::ZERO, false);
+            }
+        }
         states.extend(self.news());
         let pending = self.pending().into_iter();
         states.extend(pending.map(|pid| (pid, State::Pending)));
         Ok(states)
     }
 
-    /// What has become of processes that were pending, since the last time.
-    pub fn news(&mut self) -> Vec<(Pid, State)> {
-        let Some(crew) = &self.crew else {
-            return Vec::new();
+    /// The crew, with what to put into processes from now on; and what became of the one that a script's
+    /// memory was made in.
+    fn call_crew(&mut self, pids: &[Pid]) -> Result<(Arc<Shared>, Option<Before>), EngineError> {
+        let recipe = self.recipe()?;
+        let before = self.share_script(&recipe, pids);
+        let crew = match &self.crew {
+            Some(crew) => crew,
+            None => self.crew.insert(Crew::gather(Arc::clone(&recipe))?),
         };
-        let done = std::mem::take(&mut crew.0.list().done);
-        self.welcome(done)
+        let shared = Arc::clone(&crew.0);
+        *shared.recipe.lock().unwrap_or_else(|e| e.into_inner()) = recipe;
+        Ok((shared, before))
+    }
+
+    /// Puts a process on the list that has come to map a file, unless it was attached on the way.
+    pub(crate) fn begin_late(
+        &mut self,
+        pid: Pid,
+        process: Option<Process>,
+    ) -> Result<Option<Before>, EngineError> {
+        let (shared, before) = self.call_crew(&[pid])?;
+        if before.is_none() {
+            let job = Job::new(pid, process, true);
+            shared.list().jobs.push_back(job);
+            shared.changed.notify_all();
+        }
+        Ok(before)
+    }
+
+    /// What has become of processes that were pending, or have come, since the last time.
+    pub fn news(&mut self) -> Vec<(Pid, State)> {
+        let crew = self.crew.as_ref();
+        let done = crew.map(|crew| std::mem::take(&mut crew.0.list().done));
+        // Before those are known to be done: who was forked meanwhile is known by that.
+        let mut states = self.follow_up();
+        states.extend(self.welcome(done.unwrap_or_default()));
+        states
     }
 
     /// Whether there is something that [`news`](Self::news) would tell.
@@ -432,6 +497,7 @@ impl Session {
 
     fn welcome(&mut self, done: Vec<Done>) -> Vec<(Pid, State)> {
         let mut states = Vec::with_capacity(done.len());
+        let mut again = Vec::new();
         for one in done {
             if let Some(mut process) = one.process {
                 process.abandoned = Arc::default();
@@ -442,7 +508,18 @@ impl Session {
                     self.processes.push(process);
                 }
             }
-            states.push((one.pid, State::of(one.pid, one.result)));
+            let state = State::of(one.pid, one.result);
+            let follow = self.follow.as_mut();
+            if follow.is_some_and(|follow| follow.end(one.pid, &state, one.at, one.late)) {
+                again.push(one.pid);
+            }
+            states.push((one.pid, state));
+        }
+        for pid in again {
+            if let Some(follow) = &mut self.follow {
+                follow.begin([pid]);
+            }
+            states.extend(self.attach_late(pid));
         }
         states
     }

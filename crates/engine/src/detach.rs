@@ -188,6 +188,7 @@ impl Session {
     /// Takes all probes out of all processes, children included, and waits until nothing counts.
     /// Counters stay readable.
     pub fn detach(&mut self) -> Detached {
+        self.follow = None;
         self.dismiss_crew();
         let session = self.tracer.journal().session();
         let mut report = Detached {
@@ -204,16 +205,15 @@ impl Session {
         let arenas = processes.iter().flat_map(|process| &process.arenas);
         let mut places: Vec<RuntimeAddr> = arenas.map(|arena| arena.start).collect();
         let pids: Vec<Pid> = processes.iter().map(|process| process.pid).collect();
-        let known = processes.iter().map(|p| (p.pid, p.identity.start_time));
-        let known = known.collect();
+        let alone = processes.iter().filter(|p| !p.record().has_inherited());
+        let known = alone.map(|p| (p.pid, p.identity.start_time)).collect();
         let restored = many::each(processes, STUCK, move |process| restore(process, session));
         for (pid, restored) in pids.into_iter().zip(restored) {
             report.add(restored.unwrap_or_else(|| Detached::stuck(pid)));
         }
         places.sort_unstable();
         places.dedup();
-        let programs = self.tracer.journal().programs();
-        children::restore_all(&places, session, &known, &programs, &mut report);
+        children::restore_all(self.tracer.journal(), &places, &known, &mut report);
         for domain in self.domains.all() {
             domain.switch_off();
             domain.file.unlink();

@@ -13,6 +13,13 @@ pub(crate) fn facts(process: &Process, stopped: &Stopped, hold: Hold) -> Facts {
         // The loader has not set the thread up yet; the libc's own files say where it will.
         return Facts { rseq, tid: None };
     }
+    if let (Some(early), [thread]) = (process.early, stopped.threads())
+        && thread.registers.fs_base == 0
+    {
+        // Its loader is at work, as above.
+        let rseq = early.rseq;
+        return Facts { rseq, tid: None };
+    }
     let mut offset = None;
     let mut certain = true;
     for thread in stopped.threads() {

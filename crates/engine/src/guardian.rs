@@ -8,7 +8,7 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -52,6 +52,17 @@ pub struct Tracer {
     signals: OwnedFd,
     command: Option<CommandHandle>,
     libraries: Libraries,
+}
+
+/// What a wait is about, beside signals, guardian and command.
+#[derive(Default)]
+pub(crate) struct Watched<'a> {
+    /// The attached processes.
+    pub(crate) pidfds: Vec<&'a OwnedFd>,
+    /// Whatever else there is to wake up for.
+    pub(crate) wakers: Vec<BorrowedFd<'a>>,
+    /// More processes may come when all of these have ended.
+    pub(crate) endless: bool,
 }
 
 /// The command, waiting for its start.
@@ -120,8 +131,9 @@ impl Tracer {
         }
     }
 
-    /// Waits for the next event, at most until `deadline`. `pidfds` are the attached processes.
-    pub(crate) fn wait(&self, deadline: Option<Instant>, pidfds: &[&OwnedFd]) -> Event {
+    /// Waits for the next event, at most until `deadline`.
+    pub(crate) fn wait(&self, deadline: Option<Instant>, watched: &Watched<'_>) -> Event {
+        let pidfds = &watched.pidfds;
         loop {
             let mut polled = vec![
                 sys::readable(self.signals.as_raw_fd()),
@@ -129,6 +141,7 @@ impl Tracer {
                 sys::readable(self.command.as_ref().map_or(-1, |c| c.pidfd.as_raw_fd())),
             ];
             polled.extend(pidfds.iter().map(|fd| sys::readable(fd.as_raw_fd())));
+            polled.extend(watched.wakers.iter().map(|w| sys::readable(w.as_raw_fd())));
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             sys::poll(&mut polled, left);
             if polled[0].revents != 0
@@ -143,7 +156,11 @@ impl Tracer {
                 self.await_status();
                 return Event::CommandEnded;
             }
-            if !pidfds.is_empty() && self.command.is_none() {
+            if watched.endless {
+                if polled[3..].iter().any(|p| p.revents != 0) {
+                    return Event::Time;
+                }
+            } else if !pidfds.is_empty() && self.command.is_none() {
                 let ended = pidfds.iter().all(|fd| remote_sys::has_ended(fd.as_fd()));
                 if ended {
                     return Event::TargetsEnded;

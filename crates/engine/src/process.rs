@@ -8,7 +8,7 @@ use std::time::Duration;
 use lancet_abi::units::{Pid, RuntimeAddr};
 use lancet_jit::Action;
 use lancet_procs::{self as procs, Identity, Status};
-use lancet_remote::arena::SiteRecord;
+use lancet_remote::arena::{self, SiteRecord};
 use lancet_remote::journal::{Journal, ProcessRecord, Program};
 use lancet_remote::{Memory, RemoteError, sys};
 
@@ -16,6 +16,7 @@ use crate::catalog::Instance;
 use crate::domain::DomainKey;
 use crate::error::EngineError;
 use crate::patience::Patience;
+use crate::undo;
 
 /// A process after the checks, with the descriptors that stay open.
 pub(crate) struct Process {
@@ -32,6 +33,8 @@ pub(crate) struct Process {
     pub(crate) facts: Option<Facts>,
     /// What already has a jump.
     pub(crate) patched: std::collections::BTreeMap<RuntimeAddr, Patched>,
+    /// Set where it has just come to map a file: its loader may still be at work.
+    pub(crate) early: Option<Early>,
     /// Whether its first stop is tried once only, by whom it comes back to: the crew.
     pub(crate) once: bool,
     /// writer: the session, when it ends / reader: whoever works on the process / Relaxed: it only
@@ -65,6 +68,13 @@ pub(crate) struct Patched {
     /// Which registry, and which of its records.
     pub(crate) arena: usize,
     pub(crate) index: u32,
+}
+
+/// What is known of a process whose loader may be at work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Early {
+    /// Where its threads will have their rseq area.
+    pub(crate) rseq: Option<i32>,
 }
 
 /// What was found out about the process's threads while they stood still.
@@ -202,6 +212,7 @@ impl Process {
             arenas: Vec::new(),
             facts: None,
             patched: std::collections::BTreeMap::new(),
+            early: None,
             once: false,
             abandoned: Arc::default(),
             identity,
@@ -218,6 +229,20 @@ impl Process {
                 && record.arenas().iter().any(|arena| arena.0 == start)
         };
         self.journal.processes().any(is_its)
+    }
+
+    /// Sites with a jump that it was forked with: they count like its parent's.
+    pub(crate) fn inherited(&self, mappings: &[procs::Mapping]) -> Vec<RuntimeAddr> {
+        let found = arena::find(&self.memory, mappings).into_iter();
+        let strange = found
+            .filter(|(start, header)| {
+                header.session == self.session() && self.arenas.iter().all(|a| a.start != *start)
+            })
+            .map(|(start, _)| start)
+            .collect::<Vec<_>>();
+        let arenas = undo::read_arenas(&self.memory, &strange, Some(self.session()));
+        let sites = arenas.iter().flat_map(|found| &found.sites);
+        sites.filter(|s| s.live).map(|s| s.site).collect()
     }
 
     /// Its entry in the journal.

@@ -55,6 +55,14 @@ impl Recipe {
             .iter()
             .flat_map(|binary| binary.instances(&mappings))
             .collect::<Vec<_>>();
+        if process.early.is_some() {
+            let inherited = process.inherited(&mappings);
+            if !inherited.is_empty() {
+                // The search for children takes care of those.
+                process.record().inherit();
+            }
+            instances.retain(|of| !inherited.iter().any(|site| of.span.contains(site)));
+        }
         if instances.is_empty() {
             return Err(EngineError::NotMapped {
                 pid,
@@ -70,7 +78,8 @@ impl Recipe {
             }
         }
         let domain = self.domain(key, pid)?;
-        let wanted = self.wanted(&binaries, &guards, matches!(hold, Hold::Held(..)));
+        let starting = matches!(hold, Hold::Held(..)) || process.early.is_some();
+        let wanted = self.wanted(&binaries, &guards, starting);
         let context = Context {
             domain: &domain,
             session: self.tracer.journal().session(),

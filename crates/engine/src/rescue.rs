@@ -46,7 +46,9 @@ pub(crate) fn after_death(journal: &Arc<Journal>, patience: Duration) -> usize {
             places.extend(record.arenas().iter().map(|a| a.0));
             entries.push(index);
             pids.push(pid);
-            known.extend(identity(pid, pidfd));
+            if !record.has_inherited() {
+                known.extend(identity(pid, pidfd));
+            }
         }
     }
     let of_threads = Arc::clone(journal);
@@ -58,7 +60,7 @@ pub(crate) fn after_death(journal: &Arc<Journal>, patience: Duration) -> usize {
     }
     places.sort_unstable();
     places.dedup();
-    children::restore_all(&places, session, &known, &journal.programs(), &mut report);
+    children::restore_all(journal, &places, &known, &mut report);
     for region in journal.regions() {
         if let Some((folder, name)) = region.named()
             && let Some(folder) = adopt_file(folder)

@@ -18,7 +18,8 @@ use crate::consumer::{Consumer, Kind, MapHandle, ProbeId, Total, action};
 use crate::crew::Crew;
 use crate::domain::{Domain, Domains};
 use crate::error::{EngineError, Refused};
-use crate::guardian::Tracer;
+use crate::follow::Follow;
+use crate::guardian::{Tracer, Watched};
 use crate::process::Process;
 use crate::recipe::{Ingredient, Recipe};
 use crate::script::Script;
@@ -59,6 +60,7 @@ pub struct Session {
     recipe: Option<Arc<Recipe>>,
     pub(crate) crew: Option<Crew>,
     pub(crate) processes: Vec<Process>,
+    pub(crate) follow: Option<Follow>,
     pub(crate) tids: Tids,
     /// The pid namespace of this process; 0 where it can't be told.
     pub(crate) own_pids: u64,
@@ -89,6 +91,7 @@ impl Session {
             recipe: None,
             crew: None,
             processes: Vec::new(),
+            follow: None,
             tids: Tids::default(),
             own_pids: procs::namespaces(Pid(std::process::id() as i32)).map_or(0, |n| n.pid),
             ended: 0,
@@ -298,11 +301,21 @@ impl Session {
         if self.has_news() {
             return crate::guardian::Event::Time;
         }
-        if !self.pending().is_empty() {
-            // Whoever waits shall ask for news.
-            let soon = std::time::Instant::now() + NEWS;
-            let deadline = deadline.map_or(soon, |deadline| deadline.min(soon));
-            return self.tracer.wait(Some(deadline), &[]);
+        let is_pending = !self.pending().is_empty();
+        // Whoever waits shall ask for news.
+        let soon = is_pending.then(|| std::time::Instant::now() + NEWS);
+        if let Some(follow) = &self.follow {
+            let watched = Watched {
+                pidfds: self.pidfds(),
+                wakers: follow.wakers().collect(),
+                endless: true,
+            };
+            let deadlines = [deadline, soon, follow.due()].into_iter().flatten();
+            return self.tracer.wait(deadlines.min(), &watched);
+        }
+        if is_pending {
+            let deadline = [deadline, soon].into_iter().flatten().min();
+            return self.tracer.wait(deadline, &Watched::default());
         }
         let alive = self.pidfds();
         // Those that were pending may have ended before there was a probe in them.
@@ -310,7 +323,11 @@ impl Session {
         if alive.is_empty() && some && self.tracer.command().is_none() {
             return crate::guardian::Event::TargetsEnded;
         }
-        self.tracer.wait(deadline, &alive)
+        let watched = Watched {
+            pidfds: alive,
+            ..Watched::default()
+        };
+        self.tracer.wait(deadline, &watched)
     }
 
     /// Puts all registered probes into a running process; into one that is attached already,

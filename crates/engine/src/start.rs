@@ -121,30 +121,41 @@ impl Command {
 
     /// The program's entry, from the auxiliary vector.
     fn entry(&self) -> Option<RuntimeAddr> {
-        self.auxiliary(libc::AT_ENTRY).map(RuntimeAddr)
+        auxiliary(self.pid, libc::AT_ENTRY).map(RuntimeAddr)
     }
+}
 
-    /// Whether the program has a dynamic loader.
-    fn has_loader(&self) -> bool {
-        self.auxiliary(libc::AT_BASE).is_some_and(|base| base != 0)
-    }
+/// Whether the program has a dynamic loader.
+fn has_loader(pid: Pid) -> bool {
+    auxiliary(pid, libc::AT_BASE).is_some_and(|base| base != 0)
+}
 
-    /// One value of the auxiliary vector.
-    fn auxiliary(&self, wanted: u64) -> Option<u64> {
-        let vector = std::fs::read(format!("/proc/{}/auxv", self.pid)).ok()?;
-        vector
-            .chunks_exact(16)
-            .map(|pair| {
-                let word = |at: usize| {
-                    let mut word = [0; 8];
-                    word.copy_from_slice(&pair[at..at + 8]);
-                    u64::from_le_bytes(word)
-                };
-                (word(0), word(8))
-            })
-            .find(|&(kind, _)| kind == wanted)
-            .map(|(_, value)| value)
-    }
+/// One value of the auxiliary vector.
+fn auxiliary(pid: Pid, wanted: u64) -> Option<u64> {
+    let vector = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    vector
+        .chunks_exact(16)
+        .map(|pair| {
+            let word = |at: usize| {
+                let mut word = [0; 8];
+                word.copy_from_slice(&pair[at..at + 8]);
+                u64::from_le_bytes(word)
+            };
+            (word(0), word(8))
+        })
+        .find(|&(kind, _)| kind == wanted)
+        .map(|(_, value)| value)
+}
+
+/// Whether so much of a program is mapped that it is known how its threads will count: before that
+/// only its loader runs.
+fn is_ready(pid: Pid, mappings: &[procs::Mapping]) -> bool {
+    !has_loader(pid) || has_libc(mappings)
+}
+
+/// As [`is_ready`], of a process that runs.
+pub(crate) fn has_begun(pid: Pid) -> bool {
+    procs::mappings(pid).is_ok_and(|mappings| is_ready(pid, &mappings))
 }
 
 /// Whether the C library is mapped: its calls that make children carry probes of ours too.
@@ -162,7 +173,7 @@ fn has_libc(mappings: &[procs::Mapping]) -> bool {
 
 /// Where threads will have their rseq area, if that is known before the loader has set it up:
 /// this program's own loader and libc tell it of the same files, else the files themselves may.
-fn rseq_by_files(pid: Pid) -> Option<i32> {
+pub(crate) fn rseq_by_files(pid: Pid) -> Option<i32> {
     let mappings = procs::mappings(pid).ok()?;
     let own = procs::mappings(Pid(std::process::id() as i32)).ok()?;
     let loader = |mappings: &[procs::Mapping]| {
@@ -215,7 +226,7 @@ impl Session {
             source,
         })?;
         release(handle.start.as_raw_fd()).map_err(command.failed("starting the command"))?;
-        let started = self.follow(&mut command);
+        let started = self.go_along(&mut command);
         if started.as_ref().is_ok_and(|s| s.attached.is_some()) {
             // Where perf events are forbidden, only an exec whose program still runs is told of.
             self.command_exec = ExecWatch::open(command.tid).ok();
@@ -228,7 +239,7 @@ impl Session {
         started
     }
 
-    fn follow(&mut self, command: &mut Command) -> Result<Started, EngineError> {
+    fn go_along(&mut self, command: &mut Command) -> Result<Started, EngineError> {
         // Nothing stops before exec but signals.
         loop {
             match command.wait()? {
@@ -251,7 +262,7 @@ impl Session {
                 .count();
             // Before libc is there only the loader runs, and nobody knows yet whether per-CPU
             // counting will be certain.
-            let ready = !command.has_loader() || has_libc(&mappings);
+            let ready = is_ready(command.pid, &mappings);
             if code != seen && (ready || self.probes_loader()) {
                 seen = code;
                 let rseq = rseq_by_files(command.pid).filter(|_| ready);

@@ -73,6 +73,12 @@ pub(crate) fn send(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     }
 }
 
+/// The monotonic clock, as the kernel's events have it.
+pub(crate) fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
+}
+
 /// A poll entry for reading.
 pub(crate) fn readable(fd: i32) -> libc::pollfd {
     libc::pollfd {

@@ -407,15 +407,16 @@ pub(crate) fn unmapping_calls(
         if !has_code {
             continue;
         }
-        let mut unmap =
-            |start, length| calls.push(Call::new("munmap", libc::SYS_munmap, &[start, length]));
-        unmap(start.0, found.header.code_length);
+        // In one call, since the parts lie one behind the other: who is killed between two would
+        // leave memory behind whose registry is gone.
+        let mut whole = found.header.code_length;
         if has_region {
-            unmap(region.0, length);
+            whole += length;
         }
         if has_page {
-            unmap(mode.0, found.header.private_length);
+            whole += found.header.private_length;
         }
+        calls.push(Call::new("munmap", libc::SYS_munmap, &[start.0, whole]));
     }
     calls
 }

@@ -27,6 +27,7 @@
 //! [`Bound`] files are only read on helper threads, which [`Proc::read_bound`] may leave behind; [`who_maps`] does the same
 //! with maps: one stuck process never delays the others. `map_files` is not used.
 
+mod code_events;
 mod error;
 mod events;
 mod files;
@@ -36,6 +37,7 @@ mod links;
 mod list;
 mod maps;
 mod patient;
+mod ring;
 mod root;
 mod scan;
 pub mod served;
@@ -46,6 +48,7 @@ mod sys;
 mod table;
 mod wire;
 
+pub use code_events::{CodeChanges, CodeEvent, CodeEvents};
 pub use error::{ProcError, Unsettled};
 pub use events::{Changes, Events};
 pub use files::{Bound, Calm};

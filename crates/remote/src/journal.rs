@@ -18,6 +18,9 @@ pub const MOST_PROCESSES: usize = 16_384;
 /// Regions (trust domains) that one session may hold.
 pub const MOST_REGIONS: usize = 256;
 
+/// Programs that are known apart.
+pub const MOST_PROGRAMS: usize = 1024;
+
 /// In place of a pid or a descriptor: the entry is taken, and still empty.
 const CLAIMED: i32 = -1;
 const REGISTER_WORDS: usize = size_of::<Registers>() / 8;
@@ -150,8 +153,8 @@ pub struct ProcessRecord {
     pid: AtomicI32,
     pidfd: AtomicI32,
     memory: AtomicI32,
-    /// Stays when the process is finished: it may have left children.
-    program: [AtomicU64; 2],
+    /// Whether it was forked with probes, which are none of this entry's.
+    inherited: AtomicU32,
     arenas_used: AtomicU32,
     arenas: [ArenaRecord; MOST_ARENAS],
     /// The thread that makes the mappings.
@@ -206,11 +209,15 @@ impl ProcessRecord {
         })
     }
 
-    /// What its children are known by, even when it has ended.
+    /// It was forked with probes.
+    pub fn inherit(&self) {
+        self.inherited.store(1, Ordering::Release);
+    }
+
+    /// Whether it has probes that this entry tells nothing of.
     #[must_use]
-    pub fn program(&self) -> Program {
-        let [device, inode] = [0, 1].map(|i: usize| self.program[i].load(Ordering::Relaxed));
-        Program { device, inode }
+    pub fn has_inherited(&self) -> bool {
+        self.inherited.load(Ordering::Acquire) != 0
     }
 
     /// The process is clean, or gone.
@@ -276,6 +283,10 @@ struct Shared {
     processes_next: AtomicU32,
     processes_used: AtomicU32,
     regions_used: AtomicU32,
+    programs_used: AtomicU32,
+    /// Whether processes have been forgotten whose children may have probes.
+    buried: AtomicU32,
+    programs: [[AtomicU64; 2]; MOST_PROGRAMS],
     session: [AtomicU64; 2],
     regions: [RegionRecord; MOST_REGIONS],
     processes: [ProcessRecord; MOST_PROCESSES],
@@ -343,9 +354,8 @@ impl Journal {
         let record = &shared.processes[index];
         record.pidfd.store(pidfd, Ordering::Relaxed);
         record.memory.store(memory, Ordering::Relaxed);
-        for (slot, word) in record.program.iter().zip([program.device, program.inode]) {
-            slot.store(word, Ordering::Relaxed);
-        }
+        record.inherited.store(0, Ordering::Relaxed);
+        self.note(program);
         record.arenas_used.store(0, Ordering::Relaxed);
         record.pid.store(pid.0, Ordering::Release);
         Some(index)
@@ -391,13 +401,42 @@ impl Journal {
         self.shared().processes[..self.used()].iter()
     }
 
-    /// What all processes that were ever noted run.
+    /// Keeps a program for good: a process that has finished may have left children.
+    fn note(&self, program: Program) {
+        if self.programs().is_none_or(|all| all.contains(&program)) {
+            return;
+        }
+        let shared = self.shared();
+        // Two that note the same one at once take a place each.
+        let index = shared.programs_used.fetch_add(1, Ordering::AcqRel) as usize;
+        if let Some(place) = shared.programs.get(index) {
+            place[0].store(program.device, Ordering::Relaxed);
+            place[1].store(program.inode, Ordering::Release);
+        }
+    }
+
+    /// What all processes that were ever noted run. `None`: more than are known apart.
     #[must_use]
-    pub fn programs(&self) -> Vec<Program> {
-        let mut all: Vec<Program> = self.processes().map(ProcessRecord::program).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+    pub fn programs(&self) -> Option<Vec<Program>> {
+        let shared = self.shared();
+        let used = shared.programs_used.load(Ordering::Acquire) as usize;
+        let places = shared.programs.get(..used)?.iter();
+        let programs = places.map(|place| Program {
+            inode: place[1].load(Ordering::Acquire),
+            device: place[0].load(Ordering::Relaxed),
+        });
+        Some(programs.collect())
+    }
+
+    /// A process is forgotten, with what tells where its children have their probes.
+    pub fn bury(&self) {
+        self.shared().buried.store(1, Ordering::Release);
+    }
+
+    /// Whether that has happened.
+    #[must_use]
+    pub fn has_buried(&self) -> bool {
+        self.shared().buried.load(Ordering::Acquire) != 0
     }
 
     /// All regions.

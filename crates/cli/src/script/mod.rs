@@ -199,6 +199,7 @@ fn in_tracer(
         wait(options, plan, &mut runner, (&mut checks, &mut clock))
     });
     // Probes come out first, whatever happened.
+    run::say_followed(options, &runner.session);
     let detached = runner.session.detach();
     if !matches!(ended, Ok(Some(Event::CommandEnded))) {
         tracer.signal_command(libc::SIGTERM);
@@ -255,7 +256,7 @@ fn wait(
         }
         let due = intervals.iter().map(|(_, _, due)| *due);
         let records = runner.drain.next(&runner.session);
-        let deadline = due.chain([upkeep.next()]).chain(records).min();
+        let deadline = due.chain(upkeep.next(&runner.session)).chain(records).min();
         match runner.session.wait(deadline) {
             Event::Time => {}
             event => return Ok(Some(event)),

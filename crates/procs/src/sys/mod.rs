@@ -14,7 +14,7 @@ use rustix::fs::{Dir, Mode, OFlags};
 use crate::FileId;
 pub(crate) use ending::ending;
 pub(crate) use map_page::map_page;
-pub(crate) use perf::Ring;
+pub(crate) use perf::{Ring, Stream};
 pub(crate) use procmap_query::{Want, query};
 pub(crate) use shared::{Readable, Written};
 
