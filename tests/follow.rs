@@ -4,13 +4,14 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
 use lancet_abi::units::Pid;
-use lancet_testkit::{Running, target, text_equals_file};
-use support::{Lancet, private_copy, probe, rounds, signal, start};
+use lancet_testkit::{Running, is_root, skip, target, text_equals_file};
+use support::{Lancet, address, eventually, private_copy, probe, rounds, signal, start};
 
 /// Counts a function of a file everywhere.
 fn everywhere(file: &Path, function: &str) -> Lancet {
@@ -21,6 +22,13 @@ fn everywhere(file: &Path, function: &str) -> Lancet {
 fn probed(lancet: &mut Lancet, running: &Running) {
     let line = format!("process {}: ", running.pid());
     assert!(lancet.says(&line), "not probed: {}", lancet.last_told());
+}
+
+/// Lets a process end and its child go on in its place; the child.
+fn orphan(running: &mut Running) -> Pid {
+    let answer = running.ask("orphan 0");
+    let pid = answer.strip_prefix("orphan ").and_then(|n| n.parse().ok());
+    Pid(pid.unwrap_or_else(|| panic!("{answer}")))
 }
 
 fn finish(running: Running, file: &Path) {
@@ -121,9 +129,7 @@ fn a_child_of_one_that_has_ended_is_restored() {
     let mut lancet = everywhere(&file, "later_function");
     let mut running = start(&file);
     probed(&mut lancet, &running);
-    let answer = running.ask("orphan 0");
-    let orphan = answer.strip_prefix("orphan ").and_then(|n| n.parse().ok());
-    let orphan = Pid(orphan.unwrap_or_else(|| panic!("{answer}")));
+    let orphan = orphan(&mut running);
     assert_eq!(running.ask("call 60"), "called 60");
     // Its parent is forgotten when another one comes.
     let mut other = start(&file);
@@ -142,9 +148,7 @@ fn a_child_of_one_that_has_ended_is_restored_by_the_guardian() {
     let mut lancet = everywhere(&file, "later_function");
     let mut running = start(&file);
     probed(&mut lancet, &running);
-    let answer = running.ask("orphan 0");
-    let orphan = answer.strip_prefix("orphan ").and_then(|n| n.parse().ok());
-    let orphan = Pid(orphan.unwrap_or_else(|| panic!("{answer}")));
+    let orphan = orphan(&mut running);
     let other = start(&file);
     probed(&mut lancet, &other);
     let guardian = lancet.pid();
@@ -155,6 +159,95 @@ fn a_child_of_one_that_has_ended_is_restored_by_the_guardian() {
     assert!(!ended.status.success(), "{ended:?}");
     text_equals_file(orphan, "later").unwrap();
     finish(other, &file);
+}
+
+/// A child that is forked before its parent has its probes is found by its fork, or has inherited
+/// them: either way what it calls later counts.
+#[test]
+fn children_of_the_window_are_probed() {
+    let (_folder, file) = private_copy("later");
+    let lancet = everywhere(&file, "later_function");
+    let mut due = 0;
+    let mut all = Vec::new();
+    for round in 0..rounds(20) {
+        let mut running = start(&file);
+        let at = address(&running, &file, "later_function");
+        let orphan = orphan(&mut running);
+        let is_probed = || {
+            let memory = std::fs::File::open(format!("/proc/{orphan}/mem"));
+            let mut first = [0];
+            let read = memory.and_then(|memory| memory.read_exact_at(&mut first, at));
+            // A jump.
+            read.is_ok() && first == [0xe9]
+        };
+        eventually(&format!("round {round}: {orphan} has a probe"), is_probed);
+        assert_eq!(running.ask("call 10"), "called 10");
+        due += 10;
+        all.push((running, orphan));
+    }
+    let ended = lancet.stop();
+    assert_eq!(ended.row("later_function"), due, "{}", ended.err);
+    for (_, orphan) in &all {
+        text_equals_file(*orphan, "later").unwrap();
+    }
+}
+
+/// Whoever becomes a program without the file is no loss that is to be told of.
+#[test]
+fn nothing_is_said_of_what_maps_the_file_no_more() {
+    let (_folder, file) = private_copy("later");
+    let mut lancet = everywhere(&file, "later_function");
+    let script = format!("{} call 5; exec sleep 60", file.display());
+    let other = Command::new("/bin/sh").args(["-c", &script]).spawn();
+    let mut other = other.expect("a shell");
+    let mut running = start(&file);
+    probed(&mut lancet, &running);
+    assert_eq!(running.ask("become 0"), "became");
+    let ended = lancet.stop();
+    for word in ["not followed", "lancet:"] {
+        assert!(!ended.err.contains(word), "{}", ended.err);
+    }
+    let _ = other.kill();
+    let _ = other.wait();
+}
+
+/// Where events are forbidden, as to an ordinary user, all processes are looked through instead.
+#[test]
+fn an_ordinary_user_follows_by_looking() {
+    if !is_root() || !Path::new("/usr/bin/setpriv").exists() {
+        skip!("not root, or no setpriv");
+    }
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    if paranoid.is_ok_and(|text| text.trim().parse().is_ok_and(|n: i32| n <= 0)) {
+        skip!("everybody may have events");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let public = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), public).expect("it is ours");
+    let [binary, file] = ["lancet", "later"].map(|name| folder.path().join(name));
+    std::fs::copy(env!("CARGO_BIN_EXE_lancet"), &binary).expect("a copy");
+    std::fs::copy(target("later"), &file).expect("a copy");
+    const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mut command = Command::new("setpriv");
+    command.args(NOBODY).arg(&binary);
+    command.args(["count", "-v", &probe(&file, "later_function")]);
+    let mut lancet = Lancet::of(command);
+    assert!(lancet.says("lancet: the kernel's events are not permitted here"));
+    assert!(lancet.says("Attached 1 probe"));
+    let words = NOBODY.map(str::to_owned);
+    let words: Vec<_> = words
+        .into_iter()
+        .chain([file.display().to_string()])
+        .collect();
+    let mut running = Running::spawn(Path::new("/usr/bin/setpriv"), &words).unwrap();
+    probed(&mut lancet, &running);
+    assert_eq!(running.ask("call 30"), "called 30");
+    assert_eq!(running.ask("exec 0"), format!("ready {}", running.pid()));
+    probed(&mut lancet, &running);
+    assert_eq!(running.ask("call 4"), "called 4");
+    let ended = lancet.stop();
+    assert_eq!(ended.row("later_function"), 34, "{}", ended.err);
+    finish(running, &file);
 }
 
 /// Programs that come and go all the time, whole process trees: none is harmed, and none keeps a probe.

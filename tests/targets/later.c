@@ -2,6 +2,7 @@
 // later [LIBRARY]: what comes to have probes while they are put everywhere. Orders:
 //   call N    calls later_function N times: `called TOTAL`
 //   exec 0    becomes itself anew: `ready PID`
+//   become 0  becomes cat: `became`
 //   load 0    loads the library: `loaded`; then
 //   use N     calls its later_library N times: `used N`
 //   fork N    forks a child that calls N times and ends, and waits for it: `forked`
@@ -48,6 +49,10 @@ int main(int count, char **words) {
             say("called %ld", calls);
         } else if (!strcmp(order, "exec")) {
             execv("/proc/self/exe", words);
+            say("exec failed");
+        } else if (!strcmp(order, "become")) {
+            say("became");
+            execlp("cat", "cat", NULL);
             say("exec failed");
         } else if (!strcmp(order, "load")) {
             void *handle = dlopen(count > 1 ? words[1] : "", RTLD_NOW);

@@ -18,6 +18,8 @@ pub(crate) struct Upkeep<'o> {
     options: &'o SessionOptions,
     look: Instant,
     foreign_tids: bool,
+    /// Whether processes are followed that nobody has named.
+    follows: bool,
 }
 
 impl<'o> Upkeep<'o> {
@@ -26,6 +28,7 @@ impl<'o> Upkeep<'o> {
             options,
             look: Instant::now() + LOOK,
             foreign_tids: session.learn_tids(),
+            follows: session.followed().is_some(),
         }
     }
 
@@ -35,6 +38,8 @@ impl<'o> Upkeep<'o> {
         for (pid, state) in session.news() {
             match state {
                 State::Attached(one) => say_how_long(self.options, &one),
+                // What came by itself and has gone again is nobody's loss.
+                State::NotMapped | State::Gone | State::Unknown if self.follows => {}
                 _ if !self.options.quiet => say_state(pid, &state),
                 _ => {}
             }

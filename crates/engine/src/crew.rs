@@ -293,6 +293,21 @@ impl Shared {
             Err(error) => (None, Err(error)),
         };
         let passes = |error: &EngineError| may_pass(error) && !job.is_held_for_long(error);
+        // Whatever was seen of one that ends was seen on its way.
+        let has_ended = match &process {
+            Some(process) => process.has_ended(),
+            // Whoever was named is told why it can't be opened.
+            None => {
+                let is_over = |status: procs::Status| matches!(status.state, 'Z' | 'X');
+                job.late && procs::status(job.pid).map_or(true, is_over)
+            }
+        };
+        let result = match result {
+            Err(error) if has_ended && !is_gone(&error) => {
+                Err(RemoteError::Gone { pid: job.pid }.into())
+            }
+            other => other,
+        };
         // Overtaken by an exec: what was found out is of the old program. While a thread that is not
         // the first one execs, the process is nowhere to be seen for a moment.
         let hidden = || {
@@ -301,8 +316,13 @@ impl Shared {
                 && job.begun.elapsed() < LOOK
                 && procs::status(job.pid).is_ok_and(is_alive)
         };
+        // As has one whose memory is no more, though it has not ended yet, or has none yet.
+        let between = result.is_err()
+            && !has_ended
+            && job.begun.elapsed() < LOOK
+            && procs::mappings(job.pid).map_or(true, |mappings| mappings.is_empty());
         let replaced = result.is_err() && process.as_ref().is_some_and(Process::has_new_memory);
-        let anew = replaced || hidden();
+        let anew = replaced || between || hidden();
         let again = anew || result.as_ref().is_err_and(passes);
         if again && !self.abandoned.load(Ordering::Relaxed) {
             job.process = match process {

@@ -188,7 +188,7 @@ impl Session {
     /// Takes all probes out of all processes, children included, and waits until nothing counts.
     /// Counters stay readable.
     pub fn detach(&mut self) -> Detached {
-        self.follow = None;
+        let follows = self.follow.take().is_some();
         self.dismiss_crew();
         let session = self.tracer.journal().session();
         let mut report = Detached {
@@ -214,6 +214,10 @@ impl Session {
         places.sort_unstable();
         places.dedup();
         children::restore_all(self.tracer.journal(), &places, &known, &mut report);
+        if follows {
+            // Whatever they became was followed.
+            report.replaced.clear();
+        }
         for domain in self.domains.all() {
             domain.switch_off();
             domain.file.unlink();

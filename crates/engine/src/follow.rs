@@ -15,6 +15,7 @@ use lancet_abi::units::Pid;
 use lancet_procs::{self as procs, CodeEvent, CodeEvents, FileId};
 
 use crate::crew::State;
+use crate::sentinel;
 use crate::session::Session;
 
 /// How often all processes are looked through where there are no events.
@@ -45,6 +46,8 @@ pub(crate) struct Follow {
     open: HashMap<Pid, Option<Duration>>,
     /// Those of them that have mapped more meanwhile.
     again: HashSet<Pid>,
+    /// Events that are too young to be understood.
+    unread: Vec<(Duration, CodeEvent)>,
     look: Option<JoinHandle<Vec<(Pid, u64)>>>,
     next_look: Option<Instant>,
     /// Those that can't be attached, by pid and start time: looks pass them by.
@@ -63,6 +66,7 @@ impl Follow {
             left_out,
             open: HashMap::new(),
             again: HashSet::new(),
+            unread: Vec::new(),
             look: None,
             settled: HashSet::new(),
             told: Followed {
@@ -80,6 +84,7 @@ impl Follow {
     /// When it is to be followed up at the latest.
     pub(crate) fn due(&self) -> Option<Instant> {
         match &self.look {
+            _ if !self.unread.is_empty() => Some(Instant::now()),
             Some(_) => Some(Instant::now() + SOON),
             None => self.next_look,
         }
@@ -113,8 +118,19 @@ impl Follow {
     /// find attached ones too.
     fn take(&mut self, is_attached: impl Fn(Pid) -> bool) -> Vec<Pid> {
         let mut new = Vec::new();
-        let changes = self.events.as_ref().map(CodeEvents::take);
-        for (at, event) in changes.iter().flat_map(|changes| &changes.events) {
+        // The rings are read one after the other. What happens meanwhile may have followed from something
+        // in a ring that was read already, and waits for the next time.
+        let now = crate::sys::monotonic();
+        let changes = self
+            .events
+            .as_ref()
+            .map(CodeEvents::take)
+            .unwrap_or_default();
+        let mut events = std::mem::take(&mut self.unread);
+        events.extend(changes.events);
+        events.sort_by_key(|&(at, _)| at);
+        self.unread = events.split_off(events.partition_point(|&(at, _)| at <= now));
+        for (at, event) in &events {
             let pid = match *event {
                 CodeEvent::Mapped(pid) => pid,
                 // One that shares its parent's memory has what that has.
@@ -136,7 +152,7 @@ impl Follow {
                 new.push(pid);
             }
         }
-        let lost = changes.map_or(0, |changes| changes.lost);
+        let lost = changes.lost;
         self.told.lost += lost;
         if lost > 0 {
             // A look that goes on may have passed by already.
@@ -192,6 +208,8 @@ impl Session {
     pub fn follow(&mut self, left_out: impl IntoIterator<Item = Pid>) {
         let files = self.binaries.iter().map(|b| (b.id, b.on_overlay));
         let files: Vec<_> = files.collect();
+        // It takes as long as short programs live.
+        sentinel::prepare(&self.tracer, &self.binaries);
         self.follow = Some(Follow::new(&files, left_out.into_iter().collect()));
     }
 

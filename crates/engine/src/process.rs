@@ -231,8 +231,10 @@ impl Process {
         self.journal.processes().any(is_its)
     }
 
-    /// Sites with a jump that it was forked with: they count like its parent's.
-    pub(crate) fn inherited(&self, mappings: &[procs::Mapping]) -> Vec<RuntimeAddr> {
+    /// Sites with a jump that it was forked with: they count like its parent's. `None`: it was
+    /// forked with nothing of the session. One that was forked in the midst of its parent's attach
+    /// has records of jumps that it lacks.
+    pub(crate) fn inherited(&self, mappings: &[procs::Mapping]) -> Option<Vec<RuntimeAddr>> {
         let found = arena::find(&self.memory, mappings).into_iter();
         let strange = found
             .filter(|(start, header)| {
@@ -240,9 +242,17 @@ impl Process {
             })
             .map(|(start, _)| start)
             .collect::<Vec<_>>();
+        if strange.is_empty() {
+            return None;
+        }
         let arenas = undo::read_arenas(&self.memory, &strange, Some(self.session()));
+        let has_jump = |record: &&SiteRecord| {
+            let mut now = [0; arena::PATCH];
+            let read = self.memory.read(record.site, &mut now);
+            record.live && read.is_ok() && now == record.new
+        };
         let sites = arenas.iter().flat_map(|found| &found.sites);
-        sites.filter(|s| s.live).map(|s| s.site).collect()
+        Some(sites.filter(has_jump).map(|s| s.site).collect())
     }
 
     /// Its entry in the journal.

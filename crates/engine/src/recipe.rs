@@ -55,12 +55,11 @@ impl Recipe {
             .iter()
             .flat_map(|binary| binary.instances(&mappings))
             .collect::<Vec<_>>();
-        if process.early.is_some() {
-            let inherited = process.inherited(&mappings);
-            if !inherited.is_empty() {
-                // The search for children takes care of those.
-                process.record().inherit();
-            }
+        if process.early.is_some()
+            && let Some(inherited) = process.inherited(&mappings)
+        {
+            // The search for children takes care of those.
+            process.record().inherit();
             instances.retain(|of| !inherited.iter().any(|site| of.span.contains(site)));
         }
         if instances.is_empty() {

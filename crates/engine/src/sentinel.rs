@@ -19,7 +19,7 @@ use lancet_abi::units::{LinkAddr, Pid};
 use lancet_isa::{Maker, Plan};
 use lancet_jit::Mark;
 use lancet_procs::Mapping;
-use lancet_symbols::{Module, Runtime, Site, Target};
+use lancet_symbols::{Kind, Module, Runtime, Site, Target};
 
 use crate::catalog::Binary;
 use crate::guardian::Tracer;
@@ -137,6 +137,34 @@ pub(crate) fn guards(tracer: &Tracer, mappings: &[Mapping], pid: Pid) -> Guards 
     }
 }
 
+/// Finds out beforehand what most processes need that will map one of these files: what is to be watched
+/// in the files that are programs, and in the C library of this process.
+pub(crate) fn prepare(tracer: &Tracer, binaries: &[Arc<Binary>]) {
+    let programs = binaries
+        .iter()
+        .filter(|b| b.module.kind() != Kind::SharedObject || is_libc(path_of(b)));
+    for binary in programs {
+        let id = (binary.id.dev, binary.id.inode);
+        let watched = || Some(watch(Arc::clone(binary)));
+        tracer.libraries().guard(id, watched);
+    }
+    let own = Pid(std::process::id().cast_signed());
+    let mappings = lancet_procs::mappings(own).unwrap_or_default();
+    for mapping in mappings.iter().filter(|m| m.execute && is_libc(&m.path)) {
+        let path = PathBuf::from(String::from_utf8_lossy(&mapping.path).into_owned());
+        let id = (mapping.dev, mapping.inode);
+        let open = || {
+            let found = Binary::open(&path).ok()?;
+            ((found.id.dev, found.id.inode) == id).then(|| watch(found))
+        };
+        tracer.libraries().guard(id, open);
+    }
+}
+
+fn path_of(binary: &Binary) -> &[u8] {
+    binary.module.path().as_os_str().as_encoded_bytes()
+}
+
 fn watch(binary: Arc<Binary>) -> Guard {
     let found = binary.child_calls();
     let mut certain = found.doubtful.is_empty();
@@ -173,8 +201,8 @@ fn watch(binary: Arc<Binary>) -> Guard {
     }
 }
 
-/// Device and inode of a file, and its guard where the file could be read.
-type Known = ((u64, u64), Option<Arc<Guard>>);
+/// Device and inode of a file, and its guard.
+type Known = ((u64, u64), Arc<Guard>);
 
 /// Guards that were made, by the file's identity.
 #[derive(Default)]
@@ -186,10 +214,11 @@ impl Libraries {
     fn guard(&self, id: (u64, u64), make: impl FnOnce() -> Option<Guard>) -> Option<Arc<Guard>> {
         let mut guards = self.guards.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, guard)) = guards.iter().find(|(known, _)| *known == id) {
-            return guard.clone();
+            return Some(Arc::clone(guard));
         }
-        let guard = make().map(Arc::new);
-        guards.push((id, guard.clone()));
-        guard
+        // What can't be read now, as of a process that ends, may be another time.
+        let guard = Arc::new(make()?);
+        guards.push((id, Arc::clone(&guard)));
+        Some(guard)
     }
 }
