@@ -6,6 +6,7 @@
 //! Where events are forbidden, all processes are looked through every so often instead, as they are
 //! after events were lost.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::thread::JoinHandle;
@@ -145,11 +146,14 @@ impl Follow {
             if self.left_out.contains(&pid) {
                 continue;
             }
-            if self.open.contains_key(&pid) {
-                self.again.insert(pid);
-            } else {
-                self.open.insert(pid, Some(*at));
-                new.push(pid);
+            match self.open.entry(pid) {
+                Entry::Vacant(place) => {
+                    place.insert(Some(*at));
+                    new.push(pid);
+                }
+                Entry::Occupied(_) => {
+                    self.again.insert(pid);
+                }
             }
         }
         let lost = changes.lost;
@@ -227,7 +231,7 @@ impl Session {
         let processes = &self.processes;
         let new = follow.take(|pid| {
             let known = processes.iter().find(|process| process.pid == pid);
-            known.is_some_and(|process| !process.is_replaced())
+            known.is_some_and(|process| !process.is_replaced_now())
         });
         for index in (0..self.processes.len()).rev() {
             if self.processes[index].has_ended() {
@@ -244,7 +248,7 @@ impl Session {
         let index = self.processes.iter().position(|p| p.pid == pid);
         let mut process = None;
         if let Some(index) = index {
-            match self.processes[index].is_replaced() {
+            match self.processes[index].is_replaced_now() {
                 true => self.bury(index),
                 false => process = Some(self.processes.swap_remove(index)),
             }

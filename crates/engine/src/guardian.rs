@@ -234,6 +234,8 @@ pub fn launch(
                 .name("lancet-tracer".into())
                 .spawn(move || {
                     sys::sleep_exactly();
+                    // The command was forked before, and keeps its own limit.
+                    sys::allow_descriptors();
                     trace(tracer)
                 })
                 .map(std::thread::JoinHandle::join);

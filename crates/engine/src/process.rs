@@ -282,6 +282,21 @@ impl Process {
         code.is_some_and(|m| self.memory.read_some(m.start, &mut [0]) == 0) && !self.has_ended()
     }
 
+    /// As [`is_replaced`](Self::is_replaced), for who must not wait: one whose memory map is locked
+    /// is not becoming another program.
+    pub(crate) fn is_replaced_now(&self) -> bool {
+        const SOON: Duration = Duration::from_millis(20);
+        let Some(start) = self.arenas.first().map(|arena| arena.start) else {
+            return false;
+        };
+        let memory = Arc::clone(&self.memory);
+        let look = move |_| memory.read_some(start, &mut [0]) == 0;
+        let is_gone = procs::ask_each(&[self.pid], SOON, look);
+        matches!(is_gone[..], [(_, Some(true))])
+            && procs::exe(self.pid).is_ok()
+            && procs::same(&self.identity)
+    }
+
     /// Whether it has become another program: the memory that it was opened with is gone, and it
     /// has other memory.
     pub(crate) fn is_replaced(&self) -> bool {

@@ -111,6 +111,18 @@ pub(crate) fn reap(pid: Pid) -> Option<i32> {
     (got == pid.0 && (libc::WIFEXITED(status) || libc::WIFSIGNALED(status))).then_some(status)
 }
 
+/// Lets this process have as many descriptors as it may: two for each process that it holds.
+pub(crate) fn allow_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    // Where that is refused, it is the last processes that can't be opened, which is told.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// clone(2) with CLONE_FILES. `None` in the child.
 pub(crate) fn clone_sharing_files() -> io::Result<Option<Pid>> {
     // SAFETY: like fork: the child has a copy of this memory and goes on here. The caller sees to
