@@ -67,6 +67,7 @@ impl State {
                 Ok(mappings) if !mappings.is_empty() => Self::NotMapped,
                 _ => Self::Unknown,
             },
+            Err(EngineError::Procs(ProcError::Unknown { .. })) => Self::Unknown,
             Err(error) => Self::Failed(error),
         }
     }
@@ -266,6 +267,10 @@ impl Shared {
 
     /// Attaches to a job's process; `None`: it is to be tried again.
     fn attach(&self, job: &mut Job) -> Option<Done> {
+        if job.first {
+            // It may have waited for its turn.
+            job.begun = Instant::now();
+        }
         if job.is_too_early() {
             job.first = false;
             job.due = Instant::now() + SHORTEST_PAUSE;
@@ -316,12 +321,13 @@ impl Shared {
                 && job.begun.elapsed() < LOOK
                 && procs::status(job.pid).is_ok_and(is_alive)
         };
-        // As has one whose memory is no more, though it has not ended yet, or has none yet.
+        let replaced = result.is_err() && process.as_ref().is_some_and(Process::has_new_memory);
+        // As has one whose memory is no more, though it has not ended yet, or that has no code yet.
+        let is_code = |m: &procs::Mapping| m.execute && m.has_file();
         let between = result.is_err()
             && !has_ended
             && job.begun.elapsed() < LOOK
-            && procs::mappings(job.pid).map_or(true, |mappings| mappings.is_empty());
-        let replaced = result.is_err() && process.as_ref().is_some_and(Process::has_new_memory);
+            && procs::mappings(job.pid).map_or(true, |mappings| !mappings.iter().any(is_code));
         let anew = replaced || between || hidden();
         let again = anew || result.as_ref().is_err_and(passes);
         if again && !self.abandoned.load(Ordering::Relaxed) {
@@ -337,6 +343,14 @@ impl Shared {
             job.pause = (job.pause * 2).min(LONGEST_PAUSE);
             return None;
         }
+        // It may have ended since it was asked.
+        let ends = |process: &Process| process.has_ended();
+        let result = match result {
+            Err(_) if process.as_ref().is_some_and(ends) => {
+                Err(RemoteError::Gone { pid: job.pid }.into())
+            }
+            other => other,
+        };
         Some(Done {
             pid: job.pid,
             process,
