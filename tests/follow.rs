@@ -24,6 +24,14 @@ fn probed(lancet: &mut Lancet, running: &Running) {
     assert!(lancet.says(&line), "not probed: {}", lancet.last_told());
 }
 
+/// Counts in a program that starts later, and has its probes.
+fn with_one(file: &Path) -> (Lancet, Running) {
+    let mut lancet = everywhere(file, "later_function");
+    let running = start(file);
+    probed(&mut lancet, &running);
+    (lancet, running)
+}
+
 /// Lets a process end and its child go on in its place; the child.
 fn orphan(running: &mut Running) -> Pid {
     let answer = running.ask("orphan 0");
@@ -112,9 +120,7 @@ fn a_child_with_probes_gets_those_of_a_library() {
 #[test]
 fn children_of_later_processes_count_and_are_restored() {
     let (_folder, file) = private_copy("later");
-    let mut lancet = everywhere(&file, "later_function");
-    let mut running = start(&file);
-    probed(&mut lancet, &running);
+    let (lancet, mut running) = with_one(&file);
     assert_eq!(running.ask("burst 200"), "forked");
     assert_eq!(running.ask("fork 300"), "forked");
     let ended = lancet.stop();
@@ -126,9 +132,7 @@ fn children_of_later_processes_count_and_are_restored() {
 #[test]
 fn a_child_of_one_that_has_ended_is_restored() {
     let (_folder, file) = private_copy("later");
-    let mut lancet = everywhere(&file, "later_function");
-    let mut running = start(&file);
-    probed(&mut lancet, &running);
+    let (mut lancet, mut running) = with_one(&file);
     let orphan = orphan(&mut running);
     assert_eq!(running.ask("call 60"), "called 60");
     // Its parent is forgotten when another one comes.
@@ -145,16 +149,11 @@ fn a_child_of_one_that_has_ended_is_restored() {
 #[test]
 fn a_child_of_one_that_has_ended_is_restored_by_the_guardian() {
     let (_folder, file) = private_copy("later");
-    let mut lancet = everywhere(&file, "later_function");
-    let mut running = start(&file);
-    probed(&mut lancet, &running);
+    let (mut lancet, mut running) = with_one(&file);
     let orphan = orphan(&mut running);
     let other = start(&file);
     probed(&mut lancet, &other);
-    let guardian = lancet.pid();
-    let path = format!("/proc/{guardian}/task/{guardian}/children");
-    let tracer = std::fs::read_to_string(path).expect("the guardian runs");
-    signal(tracer.trim().parse().expect("one child"), "KILL");
+    signal(lancet.tracer().expect("a tracer"), "KILL");
     let ended = lancet.end();
     assert!(!ended.status.success(), "{ended:?}");
     text_equals_file(orphan, "later").unwrap();

@@ -15,7 +15,7 @@ use lancet_testkit::{Running, is_root, target, text_equals_file};
 use rustix::process::Signal;
 use session::{
     Lancet, Random, assert_untouched, lancet, maps, probe, region_files, rounds, signal, status,
-    tasks, until,
+    tasks, until, until_else,
 };
 use stepper::{Outcome, Phase, Stepped, Victims};
 
@@ -196,16 +196,13 @@ fn kill_before_each_call(phase: Phase) {
         assert_eq!(status.success(), outcome.killed_at.is_none(), "{when}");
         if at % 16 == 1 {
             // Whatever was mapped is known, and goes.
-            let end = Instant::now() + session::PATIENCE;
-            let mut cleaned = lancet(&["clean", "--purge", "-p", &pid.to_string()]);
-            while maps(pid) != whole {
-                assert!(
-                    Instant::now() < end,
-                    "{when}: still mapped:\n{}instead of\n{whole}{cleaned:?}",
-                    maps(pid)
-                );
-                cleaned = lancet(&["clean", "--purge", "-p", &pid.to_string()]);
-            }
+            let is_whole = || {
+                lancet(&["clean", "--purge", "-p", &pid.to_string()]);
+                maps(pid) == whole
+            };
+            until_else(is_whole, || {
+                format!("{when}: unmapped:\n{}instead of\n{whole}", maps(pid))
+            });
         }
     }
     assert!(killed > 0);

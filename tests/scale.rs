@@ -313,17 +313,6 @@ fn a_crowd_is_counted_exactly_in_every_round() {
     }
 }
 
-/// The tracer's process, a child of the guardian.
-fn tracer(guardian: i32) -> Option<i32> {
-    let path = format!("/proc/{guardian}/task/{guardian}/children");
-    std::fs::read_to_string(path)
-        .ok()?
-        .split(' ')
-        .next()?
-        .parse()
-        .ok()
-}
-
 /// Kills a process; false when it has ended before.
 fn kill(pid: i32) -> bool {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
@@ -341,8 +330,8 @@ fn b127_a_crowd_outlives_its_tracer() {
     for round in 0..rounds(8) {
         let mut session = counting_in("stuck", "stuck_function", &pids);
         let guardian = session.pid();
-        eventually("there is a tracer", || tracer(guardian).is_some());
-        let victim = tracer(guardian).unwrap();
+        eventually("there is a tracer", || session.tracer().is_some());
+        let victim = session.tracer().unwrap();
         let attached = round % 4 >= 2;
         if attached {
             assert!(session.says("Attached "));

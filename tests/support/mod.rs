@@ -116,6 +116,14 @@ impl Lancet {
         self.child.id().cast_signed()
     }
 
+    /// The process that traces for it, a child of the guardian; none before it is there.
+    pub(crate) fn tracer(&self) -> Option<i32> {
+        let guardian = self.pid();
+        let path = format!("/proc/{guardian}/task/{guardian}/children");
+        let children = std::fs::read_to_string(path).ok()?;
+        children.split(' ').next()?.parse().ok()
+    }
+
     /// Whether it has not ended.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|status| status.is_none())

@@ -25,10 +25,15 @@ pub(crate) fn rounds(usual: usize) -> usize {
 }
 
 /// Waits until something holds.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_else(holds, || what.to_owned());
+}
+
+/// As [`until`], where what was in vain can be told only then.
+pub(crate) fn until_else(mut holds: impl FnMut() -> bool, what: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < end, "in vain: {what}");
+        assert!(Instant::now() < end, "in vain: {}", what());
         thread::sleep(Duration::from_micros(200));
     }
 }

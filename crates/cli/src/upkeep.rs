@@ -18,8 +18,6 @@ pub(crate) struct Upkeep<'o> {
     options: &'o SessionOptions,
     look: Instant,
     foreign_tids: bool,
-    /// Whether processes are followed that nobody has named.
-    follows: bool,
 }
 
 impl<'o> Upkeep<'o> {
@@ -28,18 +26,19 @@ impl<'o> Upkeep<'o> {
             options,
             look: Instant::now() + LOOK,
             foreign_tids: session.learn_tids(),
-            follows: session.followed().is_some(),
         }
     }
 
     /// Looks at the sites, when that is due; whether it was. Tells what was lost, and what has
     /// become of processes that were pending.
     pub(crate) fn look(&mut self, session: &mut Session) -> bool {
+        // Those that nobody has named.
+        let follows = session.followed().is_some();
         for (pid, state) in session.news() {
             match state {
                 State::Attached(one) => say_how_long(self.options, &one),
                 // What came by itself and has gone again is nobody's loss.
-                State::NotMapped | State::Gone | State::Unknown if self.follows => {}
+                State::NotMapped | State::Gone | State::Unknown if follows => {}
                 _ if !self.options.quiet => say_state(pid, &state),
                 _ => {}
             }

@@ -110,9 +110,14 @@ impl Job {
         }
     }
 
-    /// Whether its loader is at work, and will soon have done more.
-    fn is_too_early(&self) -> bool {
-        self.late && self.begun.elapsed() < BEGINNING && !start::has_begun(self.pid)
+    /// Whether it, which may have been opened, has ended.
+    fn has_ended(&self, process: Option<&Process>) -> bool {
+        let is_over = |status: procs::Status| matches!(status.state, 'Z' | 'X');
+        match process {
+            Some(process) => process.has_ended(),
+            // Whoever was named is told why it can't be opened.
+            None => self.late && procs::status(self.pid).map_or(true, is_over),
+        }
     }
 
     /// Whether somebody else traces it who does not only look, as another lancet does.
@@ -271,7 +276,9 @@ impl Shared {
             // It may have waited for its turn.
             job.begun = Instant::now();
         }
-        if job.is_too_early() {
+        let ready = job.late && start::has_begun(job.pid);
+        if job.late && !ready && job.begun.elapsed() < BEGINNING {
+            // Its loader is at work, and will soon have done more.
             job.first = false;
             job.due = Instant::now() + SHORTEST_PAUSE;
             return None;
@@ -285,7 +292,7 @@ impl Shared {
             Ok(mut process) => {
                 process.once = true;
                 process.early = job.late.then(|| Early {
-                    rseq: start::rseq_by_files(job.pid).filter(|_| start::has_begun(job.pid)),
+                    rseq: start::rseq_by_files(job.pid).filter(|_| ready),
                 });
                 process.abandoned = Arc::clone(&self.abandoned);
                 patience::widen(job.begun.elapsed());
@@ -298,21 +305,6 @@ impl Shared {
             Err(error) => (None, Err(error)),
         };
         let passes = |error: &EngineError| may_pass(error) && !job.is_held_for_long(error);
-        // Whatever was seen of one that ends was seen on its way.
-        let has_ended = match &process {
-            Some(process) => process.has_ended(),
-            // Whoever was named is told why it can't be opened.
-            None => {
-                let is_over = |status: procs::Status| matches!(status.state, 'Z' | 'X');
-                job.late && procs::status(job.pid).map_or(true, is_over)
-            }
-        };
-        let result = match result {
-            Err(error) if has_ended && !is_gone(&error) => {
-                Err(RemoteError::Gone { pid: job.pid }.into())
-            }
-            other => other,
-        };
         // Overtaken by an exec: what was found out is of the old program. While a thread that is not
         // the first one execs, the process is nowhere to be seen for a moment.
         let hidden = || {
@@ -325,7 +317,7 @@ impl Shared {
         // As has one whose memory is no more, though it has not ended yet, or that has no code yet.
         let is_code = |m: &procs::Mapping| m.execute && m.has_file();
         let between = result.is_err()
-            && !has_ended
+            && !job.has_ended(process.as_ref())
             && job.begun.elapsed() < LOOK
             && procs::mappings(job.pid).map_or(true, |mappings| !mappings.iter().any(is_code));
         let anew = replaced || between || hidden();
@@ -343,10 +335,9 @@ impl Shared {
             job.pause = (job.pause * 2).min(LONGEST_PAUSE);
             return None;
         }
-        // It may have ended since it was asked.
-        let ends = |process: &Process| process.has_ended();
+        // Whatever was seen of one that ends was seen on its way.
         let result = match result {
-            Err(_) if process.as_ref().is_some_and(ends) => {
+            Err(_) if job.has_ended(process.as_ref()) => {
                 Err(RemoteError::Gone { pid: job.pid }.into())
             }
             other => other,

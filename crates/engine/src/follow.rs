@@ -8,7 +8,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use lancet_procs::{self as procs, CodeEvent, CodeEvents, FileId};
 use crate::crew::State;
 use crate::sentinel;
 use crate::session::Session;
+use crate::sys;
 
 /// How often all processes are looked through where there are no events.
 const EVERY: Duration = Duration::from_millis(250);
@@ -121,7 +122,7 @@ impl Follow {
         let mut new = Vec::new();
         // The rings are read one after the other. What happens meanwhile may have followed from something
         // in a ring that was read already, and waits for the next time.
-        let now = crate::sys::monotonic();
+        let now = sys::monotonic();
         let changes = self
             .events
             .as_ref()
@@ -208,7 +209,7 @@ fn look_through(files: &[FileId]) -> Vec<(Pid, u64)> {
 
 impl Session {
     /// From now on processes that come to map one of the files are attached too, except these; their
-    /// states are among the [`news`](Self::news). Before the first look for processes, so that none is missed.
+    /// states are among the [`news`](Self::news), which is to be asked for after each wait. Before the first look for processes, so that none is missed.
     pub fn follow(&mut self, left_out: impl IntoIterator<Item = Pid>) {
         let files = self.binaries.iter().map(|b| (b.id, b.on_overlay));
         let files: Vec<_> = files.collect();
@@ -233,11 +234,7 @@ impl Session {
             let known = processes.iter().find(|process| process.pid == pid);
             known.is_some_and(|process| !process.is_replaced_now())
         });
-        for index in (0..self.processes.len()).rev() {
-            if self.processes[index].has_ended() {
-                self.bury(index);
-            }
-        }
+        self.bury_ended();
         new.into_iter()
             .filter_map(|pid| self.attach_late(pid))
             .collect()
@@ -265,7 +262,19 @@ impl Session {
 
     fn settle_late(&mut self, (pid, state): &(Pid, State)) {
         if let Some(follow) = &mut self.follow {
-            follow.end(*pid, state, crate::sys::monotonic(), true);
+            follow.end(*pid, state, sys::monotonic(), true);
+        }
+    }
+
+    /// Forgets those that have ended; asks for all in one call.
+    fn bury_ended(&mut self) {
+        let fds = self.processes.iter().map(|p| p.pidfd().as_raw_fd());
+        let mut polled: Vec<_> = fds.map(sys::readable).collect();
+        sys::poll(&mut polled, Some(Duration::ZERO));
+        for (index, of) in polled.iter().enumerate().rev() {
+            if of.revents != 0 {
+                self.bury(index);
+            }
         }
     }
 

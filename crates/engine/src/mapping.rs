@@ -165,7 +165,7 @@ fn unmap(
     let mut borrowed = Borrowed::from(stopped, memory, &process.record().stub)?;
     for chunk in calls.chunks(lancet_remote::MOST_CALLS) {
         let results = borrowed.run(stub, chunk)?;
-        // What stays of an arena whose registry is gone is found by nobody any more.
+        // What is refused once may be done the next time.
         let refused = chunk.iter().zip(results).filter(|(_, result)| *result < 0);
         for (call, _) in refused {
             borrowed.run(stub, std::slice::from_ref(call))?;

@@ -282,6 +282,11 @@ impl Process {
         code.is_some_and(|m| self.memory.read_some(m.start, &mut [0]) == 0) && !self.has_ended()
     }
 
+    /// Whether it is still itself, and runs some program.
+    fn has_program(&self) -> bool {
+        procs::exe(self.pid).is_ok() && procs::same(&self.identity)
+    }
+
     /// As [`is_replaced`](Self::is_replaced), for who must not wait: one whose memory map is locked
     /// is not becoming another program.
     pub(crate) fn is_replaced_now(&self) -> bool {
@@ -292,18 +297,14 @@ impl Process {
         let memory = Arc::clone(&self.memory);
         let look = move |_| memory.read_some(start, &mut [0]) == 0;
         let is_gone = procs::ask_each(&[self.pid], SOON, look);
-        matches!(is_gone[..], [(_, Some(true))])
-            && procs::exe(self.pid).is_ok()
-            && procs::same(&self.identity)
+        matches!(is_gone[..], [(_, Some(true))]) && self.has_program()
     }
 
     /// Whether it has become another program: the memory that it was opened with is gone, and it
     /// has other memory.
     pub(crate) fn is_replaced(&self) -> bool {
         let is_gone = |a: &Arena| self.memory.read_some(a.start, &mut [0]) == 0;
-        self.arenas.first().is_some_and(is_gone)
-            && procs::exe(self.pid).is_ok()
-            && procs::same(&self.identity)
+        self.arenas.first().is_some_and(is_gone) && self.has_program()
     }
 
     /// The pidfd, for waiting.

@@ -306,7 +306,8 @@ impl Session {
         let soon = is_pending.then(|| std::time::Instant::now() + NEWS);
         if let Some(follow) = &self.follow {
             let watched = Watched {
-                pidfds: self.pidfds(),
+                // Those that have ended since wake it up, and are forgotten.
+                pidfds: self.processes.iter().map(Process::pidfd).collect(),
                 wakers: follow.wakers().collect(),
                 endless: true,
             };

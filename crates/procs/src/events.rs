@@ -117,5 +117,6 @@ mod tests {
         record(MMAP2, 0, ids(14, 15), 0, &mut changes);
         record(EXIT, 0, ids(0, 0), ids(0, 0), &mut changes);
         assert_eq!(changes.pids, HashSet::from([10, 13, 14].map(Pid)));
+        assert_eq!(changes.lost, 0);
     }
 }

@@ -75,3 +75,26 @@ pub(crate) fn drain(memory: &SharedMut<'_>, mut each: impl FnMut(&Record<'_>)) -
     memory.store(TAIL, tail);
     understood
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(kind: u32, words: [u64; 2]) -> Option<u64> {
+        let record = Record {
+            kind,
+            misc: 0,
+            words: 2,
+            word: &|index| words[index as usize],
+        };
+        record.lost()
+    }
+
+    #[test]
+    fn what_found_no_room_is_counted() {
+        assert_eq!(lost(LOST, [7, 5]), Some(5));
+        assert_eq!(lost(LOST_SAMPLES, [3, 0]), Some(3));
+        assert_eq!(lost(LOST, [7, 0]), Some(1));
+        assert_eq!(lost(FORK, [7, 5]), None);
+    }
+}
